@@ -1,0 +1,69 @@
+"""Calibration of language models while they are fine-tuned.
+
+Names are imported when they are first used, so that ``import calmtune`` loads neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calmtune.bilevel import LogitAdjustment, adjusted_cross_entropy, bome_direction, negative_entropy
+    from calmtune.config import ConfigError, RunConfig, load_config, save_config
+    from calmtune.modeling.calibrated import CalmModel
+    from calmtune.predictions import Prediction, Predictions, load_predictions, save_predictions
+    from calmtune.training.arguments import CalmConfig
+    from calmtune.training.trainer import CalmTrainer
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "LogitAdjustment": "calmtune.bilevel",
+    "adjusted_cross_entropy": "calmtune.bilevel",
+    "negative_entropy": "calmtune.bilevel",
+    "bome_direction": "calmtune.bilevel",
+    "CalmConfig": "calmtune.training.arguments",
+    "CalmModel": "calmtune.modeling.calibrated",
+    "CalmTrainer": "calmtune.training.trainer",
+    "ConfigError": "calmtune.config",
+    "RunConfig": "calmtune.config",
+    "load_config": "calmtune.config",
+    "save_config": "calmtune.config",
+    "Prediction": "calmtune.predictions",
+    "Predictions": "calmtune.predictions",
+    "load_predictions": "calmtune.predictions",
+    "save_predictions": "calmtune.predictions",
+}
+_ROOMS = frozenset({"bilevel", "data", "methods", "metrics", "modeling", "posthoc", "report", "scoring", "training"})
+
+__all__ = [
+    "CalmConfig",
+    "CalmModel",
+    "CalmTrainer",
+    "ConfigError",
+    "LogitAdjustment",
+    "Prediction",
+    "Predictions",
+    "RunConfig",
+    "__version__",
+    "adjusted_cross_entropy",
+    "bome_direction",
+    "load_config",
+    "load_predictions",
+    "negative_entropy",
+    "save_config",
+    "save_predictions",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"calmtune.{name}")
+    raise AttributeError(f"module 'calmtune' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_ROOMS})

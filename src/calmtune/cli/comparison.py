@@ -1,0 +1,53 @@
+"""Stored predictions of one or more runs, put side by side; no model and no data source is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from calmtune.cli.folder import RunFolder
+from calmtune.posthoc import TemperatureScaler
+from calmtune.predictions import Predictions, load_predictions
+from calmtune.report import Comparison, Variant
+
+
+def compare_runs(folders: Sequence[RunFolder], *, decided: bool = True) -> Comparison:
+    """The base and the tuned model of each run.
+
+    Args:
+        folders: evaluated runs on the same questions; base, texts and order of the domains are the first one's,
+            settings, log and decision the last one's.
+        decided: use the decision that was recorded when the last run was evaluated.
+
+    Raises:
+        FileNotFoundError: a run was not evaluated.
+        ValueError: the runs were tested on other questions, or two folders have one name.
+    """
+    for folder in folders:
+        folder.require()
+        for variant, split in (("base", "calibration"), ("base", "test"), ("tuned", "calibration"), ("tuned", "test")):
+            if not folder.predictions(variant, split).is_file():
+                raise FileNotFoundError(f"{folder.path} was not evaluated yet; run: calmtune evaluate {folder.path}")
+    first, last = folders[0], folders[-1]
+    shifts: Mapping[str, Any] = first.read_splits()["shifts"]
+    names = ["tuned"] if len(folders) == 1 else [folder.path.resolve().name for folder in folders]
+    variants = [read_variant(first, "base", "base", shifts)]
+    variants += [read_variant(folder, "tuned", name, shifts) for folder, name in zip(folders, names, strict=True)]
+    decision = last.read_calibration()["decision"] if decided else None
+    return Comparison(
+        variants=variants,
+        shifts=shifts,
+        fit_temperature=lambda logits, labels: TemperatureScaler().fit(logits, labels),
+        training_log=last.read_training_log(),
+        settings=last.read_settings(),
+        decision=decision,
+        texts={key: (question, tuple(choices)) for key, (question, choices) in first.read_items().items()},
+        title="Calibration before and after: " + ", ".join(folder.path.resolve().name for folder in folders),
+    )
+
+
+def read_variant(folder: RunFolder, stored: str, name: str, domains: Mapping[str, Any]) -> Variant:
+    """One model's predictions, by test domain."""
+    test = load_predictions(folder.predictions(stored, "test"))
+    tests: dict[str, Predictions] = {domain: test.of_domain(domain) for domain in domains}
+    return Variant(name, load_predictions(folder.predictions(stored, "calibration")), tests)

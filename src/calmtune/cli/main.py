@@ -1,0 +1,70 @@
+"""The command line: parses, runs one command, and turns errors that a user can mend into one clear message.
+
+Nothing heavy is imported before a command runs, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from calmtune import __version__
+from calmtune.cli import demo, env, evaluate, inspect, report, train
+from calmtune.cli.console import complain
+
+COMMANDS = (demo, inspect, train, evaluate, report, env)
+TRACEBACK = "--traceback"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every command."""
+    parser = argparse.ArgumentParser(
+        prog="calmtune",
+        description="Calibrate a language model while fine-tuning it, and show with figures that it worked.",
+        epilog="Start with `calmtune demo`, or with `calmtune inspect CONFIG.yaml` for your own questions.\n"
+        f"{TRACEBACK} anywhere shows where in the code an error came from.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"calmtune {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands)
+    return parser
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words; ``settings`` holds the free ``--key value`` of a command that takes them."""
+    parser = build_parser()
+    options, options.settings = parser.parse_known_args(words)
+    if options.settings and not getattr(options, "takes_settings", False):
+        parser.error(f"unrecognized arguments: {' '.join(options.settings)}")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: the words after ``calmtune``; by default those of the process.
+
+    Returns:
+        The exit status: 0 done, 2 something that the user can mend, 130 interrupted.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    show_traceback = TRACEBACK in words
+    options = parse([word for word in words if word != TRACEBACK])
+    try:
+        options.run(options)
+    except KeyboardInterrupt:
+        complain(
+            "interrupted",
+            hint="the same command goes on from what is on disk; `train` with --resume_from_checkpoint auto",
+        )
+        return 130
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        if show_traceback:
+            raise
+        complain(str(error) or type(error).__name__, hint=f"{TRACEBACK} shows where in the code this came from")
+        return 2
+    return 0

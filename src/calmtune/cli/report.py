@@ -1,0 +1,65 @@
+"""``calmtune report``: the page and the tables, from stored predictions alone; no model is loaded."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from calmtune.cli.console import note, say
+from calmtune.cli.folder import RunFolder
+from calmtune.cli.options import new_parser
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    parser = new_parser(
+        commands,
+        "report",
+        run,
+        "write report.html and report.md of one or more runs",
+        "Compute every figure from the stored predictions of evaluated runs and write one self-contained HTML page\n"
+        "and a Markdown file. With several runs, each is a row of the same tables; the page is about the last one.",
+        "  calmtune report runs/first\n  calmtune report runs/sft runs/calm --output_dir runs/comparison",
+    )
+    parser.add_argument("run_folders", metavar="RUN", nargs="+", type=Path, help="output_dir of an evaluated run")
+    parser.add_argument("--output_dir", type=Path, help="where to write; default: the last RUN")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the report, and say where it is."""
+    folder = run_report(options.run_folders, options.output_dir)
+    say(f"the report: {folder.report_html.resolve()}")
+    say(f"as Markdown: {folder.report_markdown.resolve()}")
+
+
+def run_report(paths: Sequence[Path], output_dir: Path | None = None) -> RunFolder:
+    """Write metrics.json, report.html and report.md.
+
+    Args:
+        paths: evaluated runs.
+        output_dir: where to; None for the last run's folder.
+
+    Returns:
+        The folder that was written to.
+    """
+    from calmtune.cli.comparison import compare_runs
+    from calmtune.report import summarise
+
+    note("computing the figures")
+    summary = summarise(compare_runs([RunFolder(path) for path in paths]))
+    folder = RunFolder(output_dir or paths[-1])
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.metrics.write_text(summary.to_text(), encoding="utf-8")
+    write_pages(summary, folder)
+    return folder
+
+
+def write_pages(summary: Any, folder: RunFolder) -> None:
+    """The page and the tables."""
+    from calmtune.report.html import write_html
+    from calmtune.report.markdown import write_markdown
+
+    write_html(summary, folder.report_html)
+    write_markdown(summary, folder.report_markdown)

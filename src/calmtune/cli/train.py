@@ -1,0 +1,196 @@
+"""``calmtune train``: from a configuration to an adapter, alpha, and everything that is needed to repeat the run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calmtune.cli.console import note, say, warn
+from calmtune.cli.folder import RunFolder
+from calmtune.cli.options import add_config, new_parser, overrides_of
+
+if TYPE_CHECKING:
+    from calmtune.cli.splits import Splits
+    from calmtune.config import RunConfig
+
+# may differ between the first and a later call for one folder, beside what the trainer itself allows
+FREE = frozenset({"score_batch_tokens"})
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    parser = new_parser(
+        commands,
+        "train",
+        run,
+        "train an adapter and its calibration",
+        "Train as CONFIG says. Writes the adapter, adjustment.safetensors, calibration.json, the resolved config.yaml\n"
+        "and splits.json into output_dir. --resume_from_checkpoint auto goes on after an interruption.",
+        "  calmtune train configs/own_questions.yaml --train_sources questions.jsonl --output_dir runs/first\n"
+        "  calmtune train runs/first/config.yaml --resume_from_checkpoint auto",
+    )
+    add_config(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train, and say what comes next."""
+    from calmtune.config import load_config
+
+    folder = run_training(load_config(options.config, overrides_of(options, "train")))
+    say(f"trained: {folder.path}")
+    say(f"next: calmtune evaluate {folder.path}")
+
+
+def run_training(config: RunConfig) -> RunFolder:
+    """Train one run into its folder; a run that is already finished there is left as it is.
+
+    Raises:
+        ValueError: the folder holds another run, or an interrupted one that was not asked to go on; or something in the
+            data, the model or the settings cannot work.
+    """
+    from calmtune.cli.splits import build_splits
+
+    folder = RunFolder(config.output_dir)
+    note("reading the data")
+    splits = build_splits(config.data)
+    refuse_other_run(folder, config, splits)
+    if folder.is_trained:
+        note(f"{folder.path} is already trained with these settings and data")
+        return folder
+    resume = checkpoint_to_resume(folder, config.training["resume_from_checkpoint"])
+    write_settings(folder, config, splits)
+    for name, count in splits.dropped.items():
+        warn(f"{count} rows of {name} were dropped, because their questions are also in another split")
+    note(f"loading {config.model.model_name_or_path}")
+    trainer = build_trainer(config, splits, folder)
+    rows = {name: len(part) for name, part in splits.rows.items()}
+    note(
+        f"training on {rows['train']} rows, {rows['upper']} for the upper level"
+        + (f"; resuming {resume}" if resume else "")
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    trainer.save_model()
+    return folder
+
+
+def refuse_other_run(folder: RunFolder, config: RunConfig, splits: Splits) -> None:
+    """Raise if the folder holds a run with other settings or data.
+
+    Raises:
+        ValueError: names each difference.
+    """
+    from calmtune.config import load_config
+    from calmtune.training.checkpoint import VOLATILE, differences
+
+    if not folder.config.is_file():
+        return
+    free = VOLATILE | FREE
+    old, new = (
+        {key: value for key, value in one.values().items() if key not in free}
+        for one in (load_config(folder.config), config)
+    )
+    changed = differences(old, new)
+    if folder.splits.is_file():
+        before, now = folder.read_splits()["splits"], splits.record()["splits"]
+        changed += [f"data: the {name} rows" for name in now if before[name]["fingerprint"] != now[name]["fingerprint"]]
+    if changed:
+        listed = "\n".join(f"  - {change}" for change in changed)
+        raise ValueError(
+            f"{folder.path} holds a run with other settings or data:\n{listed}\n"
+            "choose another output_dir, or delete the folder"
+        )
+
+
+def checkpoint_to_resume(folder: RunFolder, asked: str | None) -> str | None:
+    """The checkpoint to go on from, or None to begin.
+
+    Args:
+        folder: the run's.
+        asked: ``auto`` (the last whole checkpoint, if any), ``true`` (there must be one), a path, or None.
+
+    Raises:
+        ValueError: an interrupted run would be overwritten, or there is no checkpoint.
+    """
+    from calmtune.training.checkpoint import last_complete_checkpoint
+
+    last = last_complete_checkpoint(folder.path)
+    word = (asked or "").lower()
+    if word in ("", "false"):
+        if last is not None:
+            raise ValueError(
+                f"{folder.path} holds an interrupted run; go on from {Path(last).name} with "
+                "--resume_from_checkpoint auto, or delete the folder to begin again"
+            )
+        return None
+    if word == "auto":
+        return last
+    if word == "true":
+        if last is None:
+            raise ValueError(f"{folder.path} has no whole checkpoint to go on from; leave out resume_from_checkpoint")
+        return last
+    return asked
+
+
+def write_settings(folder: RunFolder, config: RunConfig, splits: Splits) -> None:
+    """Write config.yaml and splits.json, before anything that takes long."""
+    from calmtune.config import save_config
+
+    save_config(config, folder.config)
+    folder.write_json(folder.splits, splits.record())
+
+
+def build_trainer(config: RunConfig, splits: Splits, folder: RunFolder) -> Any:
+    """The model with its adapter, in a trainer with the run's rows."""
+    from calmtune.cli.training_log import TrainingLog
+    from calmtune.training.trainer import CalmTrainer
+
+    # before the weights: checks of the arguments cost nothing and fail early
+    arguments = config.training_arguments()
+    model, tokenizer = load_base(config)
+    return CalmTrainer(
+        model,
+        arguments,
+        train_dataset=splits.rows["train"],
+        upper_dataset=splits.rows["upper"],
+        processing_class=tokenizer,
+        peft_config=lora_config(config),
+        model_name=config.model.model_name_or_path,
+        model_revision=config.model.model_revision,
+        callbacks=[TrainingLog(folder.training_log)],
+    )
+
+
+def load_base(config: RunConfig) -> tuple[Any, Any]:
+    """The base model and its tokenizer, as the settings say."""
+    from calmtune.modeling.loading import load_model
+
+    model = config.model
+    return load_model(
+        model.model_name_or_path,
+        gguf_file=model.gguf_file,
+        revision=model.model_revision,
+        dtype=model.dtype,
+        quantization=model.quantization,
+        device="cpu" if config.training["use_cpu"] else None,
+        attn_implementation=model.attn_implementation,
+        trust_remote_code=model.trust_remote_code,
+    )
+
+
+def lora_config(config: RunConfig) -> Any:
+    """PEFT's configuration, or None to train all weights."""
+    if not config.lora.use_peft:
+        return None
+    from peft import LoraConfig
+
+    lora = config.lora
+    modules = lora.lora_target_modules
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.lora_r,
+        lora_alpha=lora.lora_alpha,
+        lora_dropout=lora.lora_dropout,
+        target_modules=modules if isinstance(modules, str) else list(modules),
+        use_rslora=lora.use_rslora,
+    )

@@ -1,0 +1,334 @@
+"""What a run is made of: dataclasses, one flat YAML file, and flags; every fault of a configuration is listed at once.
+
+The keys of the file are the flags, and both are the fields of the dataclasses here and of the trainer's ``CalmConfig``
+(which has all of transformers' ``TrainingArguments``). Flags win over the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib.util
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from calmtune import schema
+
+# never written to a run's folder
+SECRETS = frozenset({"hub_token"})
+FILE_SUFFIXES = (".jsonl", ".csv", ".parquet")
+
+
+class ConfigError(ValueError):
+    """A configuration with faults; the message lists every one of them.
+
+    Args:
+        faults: one line each.
+    """
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
+        super().__init__(f"the configuration has {count}:\n" + "\n".join(f"  - {fault}" for fault in self.faults))
+
+
+def _setting(default: Any, text: str, *, low: float | None = None, high: float | None = None) -> Any:
+    """A dataclass field with its description and the closed range of its numbers."""
+    return field(default=default, metadata={"help": text, "low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which model, and how it is loaded."""
+
+    model_name_or_path: str = _setting(
+        "smollm2-135m-instruct", "Hub name, local folder, or the built-in name of the packaged model."
+    )
+    model_revision: str | None = _setting(
+        None, "Commit, tag or branch of a hub model; give a commit to repeat a run exactly."
+    )
+    gguf_file: str | None = _setting(
+        None, "Name of a GGUF file inside the model's repository or folder; loaded dequantised."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = _setting("auto", "Number format of the weights.")
+    quantization: Literal["4bit", "8bit"] | None = _setting(
+        None, "Load the base in 4 or 8 bits with bitsandbytes; needs a CUDA device."
+    )
+    attn_implementation: str | None = _setting(None, "Attention kernel by transformers' name, e.g. sdpa, eager.")
+    trust_remote_code: bool = _setting(False, "Run Python code that comes with a hub model.")
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong with these settings on this machine; loads and fetches nothing."""
+        if self.quantization is None:
+            return
+        import torch
+
+        if not torch.cuda.is_available():
+            yield (
+                f"quantization: {self.quantization} needs a CUDA device and this machine has none; "
+                "remove the setting, or run on a machine with a GPU"
+            )
+        elif importlib.util.find_spec("bitsandbytes") is None:
+            yield f"quantization: {self.quantization} needs bitsandbytes; pip install 'calmtune[quant]'"
+        if self.gguf_file is not None:
+            yield "quantization: a GGUF file is loaded dequantised; set quantization or gguf_file, not both"
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which rows train, which are held out, and which test.
+
+    A source is a path (.jsonl, .csv, .parquet), ``facts`` or ``facts:DOMAIN+DOMAIN`` (the built-in questions), or
+    ``hub:NAME/SPLIT``.
+    """
+
+    train_sources: tuple[str, ...] = _setting((), "Sources of the training rows.")
+    upper_sources: tuple[str, ...] = _setting(
+        (), "Sources of the upper level's rows; if none, a share of the training rows."
+    )
+    calibration_sources: tuple[str, ...] = _setting(
+        (), "Sources that temperatures are fitted on; if none, a share of the training rows."
+    )
+    test_id: tuple[str, ...] = _setting(
+        (), "Test sources from the training domain; if none, a share of the training rows."
+    )
+    test_ood: tuple[str, ...] = _setting((), "Test sources from other domains.")
+    upper_share: float = _setting(0.25, "Share of the training questions held out for the upper level.", low=0, high=1)
+    calibration_share: float = _setting(
+        0.15, "Share of the training questions held out for calibration.", low=0, high=1
+    )
+    test_share: float = _setting(0.15, "Share of the training questions held out for the test.", low=0, high=1)
+    train_limit: int | None = _setting(None, "Most training rows; a random subset by split_seed.", low=1)
+    upper_limit: int | None = _setting(None, "Most rows for the upper level.", low=1)
+    calibration_limit: int | None = _setting(None, "Most rows for calibration.", low=1)
+    test_limit: int | None = _setting(None, "Most test rows of each domain.", low=1)
+    split_seed: int = _setting(0, "Seed of the splits and subsets; a question is always on the same side for a seed.")
+    overlap: Literal["error", "drop"] = _setting(
+        "error", "A question in two splits: stop, or drop it from the one that learns more."
+    )
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong with these settings; reads no file."""
+        if not self.train_sources:
+            yield "train_sources: expected at least one source, got none; e.g. train_sources: [questions.jsonl]"
+        held_out = sum(share for _, share in self.held_out())
+        if held_out >= 1:
+            names = ", ".join(f"{name}_share" for name, _ in self.held_out())
+            yield f"{names}: together {held_out:g}, which leaves no training rows; make one of them smaller"
+        for name in ("train_sources", "upper_sources", "calibration_sources", "test_id", "test_ood"):
+            for source in getattr(self, name):
+                is_file = source.endswith(FILE_SUFFIXES)
+                if is_file and not Path(source).is_file():
+                    yield f"{name}: there is no file {source} (looked in {Path.cwd()})"
+                elif not is_file and not source.startswith("hub:") and source.partition(":")[0] != "facts":
+                    kinds = f"a {', '.join(FILE_SUFFIXES)} file, facts[:DOMAIN+DOMAIN] or hub:NAME/SPLIT"
+                    yield f"{name}: expected {kinds}, got {source!r}"
+
+    def held_out(self) -> tuple[tuple[str, float], ...]:
+        """The splits that are cut from the training rows, having no sources of their own, with their shares."""
+        cut = (
+            ("upper", self.upper_sources, self.upper_share),
+            ("calibration", self.calibration_sources, self.calibration_share),
+            ("test", self.test_id, self.test_share),
+        )
+        return tuple((name, share) for name, sources, share in cut if not sources and share > 0)
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """How a trained run is scored; what is read, and how, is set by the trainer's arguments, so that both agree."""
+
+    score_batch_tokens: int = _setting(
+        4096, "Tokens of one scoring batch; changes speed and memory, not the results.", low=1
+    )
+
+    def faults(self) -> Iterator[str]:
+        """Nothing beyond the ranges."""
+        return iter(())
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """The adapter, by PEFT's names."""
+
+    use_peft: bool = _setting(True, "Train a LoRA adapter; false trains all weights.")
+    lora_r: int = _setting(16, "Rank.", low=1)
+    lora_alpha: int = _setting(32, "Scale; the update is multiplied by lora_alpha / lora_r.", low=1)
+    lora_dropout: float = _setting(0.0, "Dropout before the adapter while training.", low=0, high=1)
+    lora_target_modules: str | tuple[str, ...] = _setting("all-linear", "Names of the layers that get an adapter.")
+    use_rslora: bool = _setting(False, "Scale by lora_alpha / sqrt(lora_r) instead.")
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong with these settings."""
+        if self.lora_target_modules == ():
+            yield "lora_target_modules: expected a name or all-linear, got an empty list"
+
+
+SECTIONS = {"model": ModelSettings, "data": DataSettings, "lora": LoraSettings, "evaluation": EvaluationSettings}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A whole, checked configuration.
+
+    Args:
+        model, data, lora, evaluation: the sections.
+        training: every argument of the trainer's ``CalmConfig`` by name, defaults included.
+    """
+
+    model: ModelSettings
+    data: DataSettings
+    lora: LoraSettings
+    evaluation: EvaluationSettings
+    training: Mapping[str, Any]
+
+    @property
+    def output_dir(self) -> Path:
+        """The run's folder."""
+        return Path(self.training["output_dir"])
+
+    def training_arguments(self) -> Any:
+        """The trainer's ``CalmConfig``."""
+        return _training_class()(**self.training)
+
+    def values(self) -> dict[str, Any]:
+        """Every setting by its key, in the order of the sections."""
+        flat: dict[str, Any] = {}
+        for name in SECTIONS:
+            flat |= {
+                item.name: getattr(getattr(self, name), item.name) for item in dataclasses.fields(getattr(self, name))
+            }
+        return flat | dict(self.training)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key: where it belongs, its type, default, description and range."""
+
+    section: str
+    hint: Any
+    default: Any
+    help: str
+    low: float | None = None
+    high: float | None = None
+
+
+def settings() -> dict[str, Setting]:
+    """Every key that a configuration may have. Imports transformers, for the trainer's."""
+    known: dict[str, Setting] = {}
+    for section, cls in (*SECTIONS.items(), ("training", _training_class())):
+        hints = typing.get_type_hints(cls)
+        for item in dataclasses.fields(cls):
+            if not item.init:
+                continue
+            if item.name in known:
+                raise AssertionError(f"the key {item.name!r} is defined by {known[item.name].section} and by {section}")
+            default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+            default = default.value if isinstance(default, enum.Enum) else default
+            meta = item.metadata
+            known[item.name] = Setting(
+                section, hints[item.name], default, str(meta.get("help", "")), meta.get("low"), meta.get("high")
+            )
+    return known
+
+
+def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read, type and check a configuration. No model or data is loaded or fetched.
+
+    Args:
+        path: YAML file, or None for flags alone.
+        overrides: flags, ``--key value`` or ``--key=value``; they win over the file.
+
+    Returns:
+        The configuration with every default filled in.
+
+    Raises:
+        ConfigError: lists every fault: broken syntax, unknown and repeated keys, wrong types, values out of range, and
+            settings that contradict each other or the machine.
+        FileNotFoundError: there is no such file.
+    """
+    entries: dict[str, schema.Value] = {}
+    faults: list[str] = []
+    if path is not None:
+        file = Path(path)
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no configuration file {file} (looked in {Path.cwd()})")
+        entries, faults = schema.read_yaml(file.read_text(encoding="utf-8"), str(path))
+    flags, flag_faults = schema.read_flags(overrides)
+    return _build({**entries, **flags}, [*faults, *flag_faults])
+
+
+def save_config(config: RunConfig, path: str | Path) -> None:
+    """Write every setting, defaults included, so that the file loads to an equal configuration.
+
+    Settings that are null by default and were left so are not written, and neither are access tokens.
+    """
+    known = settings()
+    inherited = {item.name for base in _training_class().__bases__ for item in dataclasses.fields(base)}
+    blocks: dict[str, dict[str, Any]] = {name: {} for name in (*SECTIONS, "training", "training, as in transformers")}
+    for key, value in config.values().items():
+        if key in SECRETS or (value is None and known[key].default is None):
+            continue
+        section = known[key].section
+        blocks["training, as in transformers" if section == "training" and key in inherited else section][key] = value
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(f"# {name}\n{schema.write_yaml(values)}" for name, values in blocks.items())
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _build(entries: Mapping[str, schema.Value], faults: list[str]) -> RunConfig:
+    known = settings()
+    typed: dict[str, Any] = {}
+    for key, value in entries.items():
+        if key not in known:
+            faults.append(f"{value.where}: there is no setting {key!r}{schema.nearest(key, known)}")
+            continue
+        try:
+            typed[key] = schema.convert(value, known[key].hint)
+        except ValueError as error:
+            faults.append(f"{value.where}: {key}: {error}")
+            continue
+        faults.extend(f"{value.where}: {fault}" for fault in _range_faults(key, typed[key], known[key]))
+    if "output_dir" not in entries:
+        faults.append(
+            "output_dir: expected the folder that the run is written to, got nothing; e.g. output_dir: runs/first"
+        )
+    parts: dict[str, Any] = {}
+    for section, cls in SECTIONS.items():
+        parts[section] = cls(**{key: typed[key] for key in typed if known[key].section == section})
+        faults.extend(parts[section].faults())
+    training = {key: typed.get(key, setting.default) for key, setting in known.items() if setting.section == "training"}
+    config = RunConfig(**parts, training=training)
+    faults.extend(_cross_faults(config))
+    if faults:
+        raise ConfigError(faults)
+    return config
+
+
+def _range_faults(key: str, value: Any, setting: Setting) -> Iterator[str]:
+    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if setting.low is not None and value < setting.low:
+        yield f"{key}: expected at least {setting.low:g}, got {value:g}"
+    if setting.high is not None and value > setting.high:
+        yield f"{key}: expected at most {setting.high:g}, got {value:g}"
+
+
+def _cross_faults(config: RunConfig) -> Iterator[str]:
+    """Faults between sections, and those that the trainer's own arguments find in themselves."""
+    if config.model.quantization and not config.lora.use_peft:
+        yield "use_peft: a quantised base cannot be trained itself; set use_peft: true"
+    try:
+        config.training_arguments()
+    except ValueError as error:
+        yield from str(error).splitlines()
+
+
+def _training_class() -> Any:
+    """The trainer's arguments, imported late: they bring transformers."""
+    from calmtune.training.arguments import CalmConfig
+
+    return CalmConfig

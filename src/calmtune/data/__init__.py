@@ -1,0 +1,1 @@
+"""Rows and where they come from: schema, sources, splits, the built-in facts, prompts and collation."""

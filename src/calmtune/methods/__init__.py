@@ -1,0 +1,1 @@
+"""What a training method adds to plain fine-tuning, one file a method."""

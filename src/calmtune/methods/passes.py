@@ -1,0 +1,33 @@
+"""What a method may ask of a model: a pass over a batch, and the gradients that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """One pass over one whole effective batch.
+
+    Attributes:
+        value: mean loss over the counted positions or items, nats.
+        theta: gradient by trainable parameter, or () when it was not asked for.
+        alpha: gradient by adjustment parameter, () without an adjustment.
+    """
+
+    value: float
+    theta: tuple[Tensor, ...]
+    alpha: tuple[Tensor, ...]
+
+
+class Pass(Protocol):
+    """Runs the model at the current theta and alpha over a fixed batch."""
+
+    def __call__(self, *, theta_gradient: bool) -> PassResult: ...
+
+
+Parameters = Sequence[Tensor]

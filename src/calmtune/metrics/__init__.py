@@ -1,0 +1,50 @@
+"""Calibration metrics on numpy arrays, in float64; nothing here knows about models, files or torch."""
+
+from .binned import (
+    ReliabilityTable,
+    accuracy,
+    classwise_ece,
+    debiased_ece,
+    expected_calibration_error,
+    maximum_calibration_error,
+    overconfidence_gap,
+    reliability_table,
+)
+from .bootstrap import Interval, PairedDifference, bootstrap_interval, null_band, paired_difference
+from .proper import (
+    BrierDecomposition,
+    brier_decomposition,
+    brier_score,
+    classwise_brier_decomposition,
+    negative_log_likelihood,
+    softmax,
+)
+from .ranking import aurc, auroc, risk_at_coverage
+from .smooth import smooth_ece, smooth_ece_at
+
+__all__ = [
+    "BrierDecomposition",
+    "Interval",
+    "PairedDifference",
+    "ReliabilityTable",
+    "accuracy",
+    "aurc",
+    "auroc",
+    "bootstrap_interval",
+    "brier_decomposition",
+    "brier_score",
+    "classwise_brier_decomposition",
+    "classwise_ece",
+    "debiased_ece",
+    "expected_calibration_error",
+    "maximum_calibration_error",
+    "negative_log_likelihood",
+    "null_band",
+    "overconfidence_gap",
+    "paired_difference",
+    "reliability_table",
+    "risk_at_coverage",
+    "smooth_ece",
+    "smooth_ece_at",
+    "softmax",
+]

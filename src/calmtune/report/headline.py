@@ -1,0 +1,124 @@
+"""What changed, in plain words: sentences made from the numbers, as willing to say 'worse' or 'not shown' as 'better'."""
+
+from __future__ import annotations
+
+from calmtune.report.comparison import Shift
+from calmtune.report.measures import COMPARED
+from calmtune.report.numbers import Difference, Estimate, interval, number, p_text, with_interval
+from calmtune.report.summary import Column, Summary
+
+_SHIFTS: dict[Shift, str] = {"ID": "In domain", "OOD": "Out of domain"}
+LOW_MASS = 0.5
+
+
+def headline(summary: Summary) -> tuple[str, ...]:
+    """One sentence for the whole, then one each for what happened in domain and out of domain, the choice, and warnings."""
+    sentences = [_verdict(summary)]
+    for shift in ("ID", "OOD"):
+        column = summary.column(shift)
+        if column is not None:
+            sentences.append(_shift_sentence(summary, column))
+    return (*sentences, *_against_scaling(summary), choice_sentence(summary), *_warnings(summary))
+
+
+def choice_sentence(summary: Summary) -> str:
+    """What was chosen, on which data, and why."""
+    candidates = [summary.row(label) for label in summary.choice.candidates]
+    chosen = summary.row(summary.choice.row)
+    values = "; ".join(f"{row.label} {with_interval(row.calibration_nll)}" for row in candidates)
+    how = "recorded decision" if summary.choice.given else "lowest NLL"
+    lowest = min(candidates, key=lambda row: row.calibration_nll.value)
+    aside = "" if lowest == chosen else f" (the lowest there is {lowest.label})"
+    return (
+        f"The model is used as {chosen.label}, chosen on the calibration split by {how}{aside}, without a look at any test item. "
+        f"NLL there, n = {chosen.calibration_nll.n}: {values}. A temperature is fitted on this same split, so it can only lower "
+        "the NLL there."
+    )
+
+
+def _verdict(summary: Summary) -> str:
+    chosen = summary.choice.row
+    if chosen == summary.first:
+        return f"Nothing to compare: {chosen} is the only model, read as it is."
+    words = []
+    for shift in ("ID", "OOD"):
+        column = summary.column(shift)
+        if column is not None:
+            change = summary.cells[chosen, column.name].versus_first
+            ece = _word(change["conf_ece"], better="better", worse="worse", unclear="not shown to change")
+            accuracy = _word(change["accuracy"], better="lower", worse="higher", unclear="not shown to change")
+            words.append(f"{_SHIFTS[shift].lower()}, calibration is {ece} and accuracy {accuracy}")
+    return f"{chosen} against {summary.first}: {'; '.join(words)}."
+
+
+def _word(change: Difference, *, better: str, worse: str, unclear: str) -> str:
+    """A word for a difference of which a negative value is the better one."""
+    return unclear if not change.shown else (better if change.value < 0 else worse)
+
+
+def _shift_sentence(summary: Summary, column: Column) -> str:
+    where = f"{_SHIFTS[column.shift]} ({', '.join(column.domains)}; n = {column.n})"
+    before = summary.cells[summary.first, column.name].estimates
+    if summary.choice.row == summary.first:
+        return f"{where}, conf-ECE is {with_interval(before['conf_ece'])} and accuracy {with_interval(before['accuracy'])}."
+    after = summary.cells[summary.choice.row, column.name]
+    parts = [
+        _change(name, before[key], after.estimates[key], after.versus_first[key])
+        for key, name in zip(COMPARED, ("conf-ECE", "accuracy", "NLL"), strict=True)
+    ]
+    band = after.null_band
+    inside = after.estimates["conf_ece"].value <= band.high
+    floor = (
+        f" A perfectly calibrated model with these confidences would score {interval(band)}: "
+        f"{'the result is within it' if inside else 'the result is above it'}."
+    )
+    return f"{where}, {parts[0]}; {parts[1]}; {parts[2]}.{floor}"
+
+
+def _change(name: str, before: Estimate, after: Estimate, change: Difference) -> str:
+    verb = "went down" if change.value < 0 else "went up"
+    pair = f"from {with_interval(before)} to {with_interval(after)}"
+    paired = f"{number(change.value, sign=True)} {interval(change, sign=True)}, {p_text(change.p_value)}"
+    if change.value == 0 and change.low == change.high == 0:
+        return f"{name} is {with_interval(after)} in both, item by item"
+    if not change.shown:
+        return f"{name} is {pair}, which shows no change: the paired interval includes zero ({paired})"
+    return f"{name} {verb} {pair} ({paired})"
+
+
+def _against_scaling(summary: Summary) -> tuple[str, ...]:
+    """How the chosen row stands against a temperature on the first model alone, which the reader can have for nothing."""
+    scaled = summary.rows[1]
+    if not summary.versus_scaled or summary.choice.row == summary.first:
+        return ()
+    parts = []
+    for shift in ("ID", "OOD"):
+        column = summary.column(shift)
+        if column is not None:
+            alone = summary.cells[scaled.label, column.name].estimates["conf_ece"]
+            change = summary.versus_scaled[column.name]["conf_ece"]
+            word = _word(change, better="lower than that", worse="higher than that", unclear="not shown to differ from it")
+            paired = f"{number(change.value, sign=True)} {interval(change, sign=True)}, {p_text(change.p_value)}"
+            parts.append(f"{_SHIFTS[shift].lower()} {with_interval(alone)}, and the chosen row is {word} ({paired})")
+    how = f"T = {scaled.temperature:.2f}" if scaled.identified else "T not identified"
+    return (f"Against temperature scaling alone ({scaled.label}, {how}): its conf-ECE is {'; '.join(parts)}.",)
+
+
+def _warnings(summary: Summary) -> tuple[str, ...]:
+    found = []
+    for row in summary.rows:
+        if not row.identified:
+            found.append(
+                f"The temperature of {row.label} is not identified by its calibration split (the best value lies at or beyond "
+                "a bound, or the scores say nothing); do not rely on that row."
+            )
+    for (label, name), cell in summary.cells.items():
+        if cell.option_mass is not None and cell.option_mass.value < LOW_MASS and not summary.row(label).row.scaled:
+            found.append(
+                f"On {name}, {label} puts only {with_interval(cell.option_mass)} of the vocabulary's probability on the "
+                "options' first tokens: the option probabilities describe a small part of what it would say."
+            )
+        if cell.ties and not summary.row(label).row.scaled:
+            n = cell.estimates["accuracy"].n
+            found.append(f"On {name}, {label} has {cell.ties} of {n} items with tied options; ties are {summary.definitions['ties']}.")
+    return tuple(found)

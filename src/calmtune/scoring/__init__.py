@@ -1,0 +1,1 @@
+"""Running a model over data and keeping what it said."""

@@ -1,0 +1,66 @@
+"""What a checkpoint needs beyond transformers' own files, and which checkpoints are whole.
+
+transformers writes a checkpoint file by file, so a run killed meanwhile leaves a folder that looks like one. Ours is marked whole
+by ``calmtune_state.json``, which is written last.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+STATE_FILE = "calmtune_state.json"
+
+# Arguments that do not change what is computed, or may differ between the first and the second half of a run.
+VOLATILE = {
+    "output_dir", "overwrite_output_dir", "logging_dir", "run_name", "report_to", "disable_tqdm", "log_level", "log_level_replica",
+    "resume_from_checkpoint", "save_steps", "save_strategy", "save_total_limit", "save_only_model", "push_to_hub", "hub_model_id",
+    "hub_token", "hub_strategy", "hub_private_repo", "hub_revision", "hub_always_push", "push_to_hub_token", "do_train", "do_eval", "do_predict",
+    "local_rank", "ddp_timeout", "dataloader_num_workers", "dataloader_pin_memory", "dataloader_prefetch_factor", "project",
+    "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "max_bad_steps", "eval_steps", "eval_strategy", "log_on_each_node", "logging_first_step",
+    "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "restore_callback_states_from_checkpoint",
+}  # fmt: skip
+
+
+def last_complete_checkpoint(directory: str | Path) -> str | None:
+    """The newest whole checkpoint of a run, or None."""
+    found = [
+        (int(match.group(1)), path)
+        for path in Path(directory).glob("checkpoint-*")
+        if (match := re.fullmatch(r"checkpoint-(\d+)", path.name)) and (path / STATE_FILE).is_file()
+    ]
+    return str(max(found)[1]) if found else None
+
+
+def read_state(checkpoint: str | Path) -> dict[str, Any]:
+    """The state written beside a checkpoint.
+
+    Raises:
+        ValueError: the checkpoint was cut short while it was written, or was not made by this trainer.
+    """
+    path = Path(checkpoint) / STATE_FILE
+    if not path.is_file():
+        other = last_complete_checkpoint(Path(checkpoint).parent)
+        advice = f"; the newest whole one is {other}" if other else ""
+        raise ValueError(f"{checkpoint} is not a whole checkpoint: it has no {STATE_FILE}{advice}")
+    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Every entry in which two nested records differ, as ``name: old -> new``.
+
+    Example:
+        >>> differences({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3}})
+        ['b.c: 2 -> 3']
+    """
+    found = []
+    for key in sorted({*old, *new}):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            found.append(f"{prefix}{key}: {before} -> {after}")
+    return found

@@ -1,0 +1,108 @@
+"""From what a user hands to the trainer to encoded examples and batches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from calmtune.data.encoding import collate_items, collate_sequences
+from calmtune.data.prompts import EncodedItem, EncodedSequence, Renderer
+from calmtune.data.rows import Instruction, MultipleChoice, OpenQuestion, parse_row
+
+Example = EncodedItem | EncodedSequence
+LevelName = Literal["options", "vocabulary"]
+
+
+def as_rows(data: Iterable[Any], name: str) -> list[Any]:
+    """Rows of any accepted kind: calmtune rows, mappings (a list of dicts, a ``datasets.Dataset``), or encoded examples.
+
+    Raises:
+        ValueError: no row, a row of an unknown shape, or a kind that this trainer can't train on; the place is named.
+    """
+    kinds = (MultipleChoice, Instruction, OpenQuestion, EncodedItem, EncodedSequence)
+    rows = [
+        raw if isinstance(raw, kinds) else parse_row(raw, where=f"{name}[{i}]", default_id=f"{name}/{i}", domain=name)
+        for i, raw in enumerate(data)
+    ]
+    if not rows:
+        raise ValueError(f"{name} is empty; expected at least one row (method: calm needs held-out rows in upper_dataset)")
+    for index, row in enumerate(rows):
+        if isinstance(row, OpenQuestion):
+            raise ValueError(f"{name}[{index}]: open questions can't be trained on yet; give an instruction with an output")
+    return rows
+
+
+def choose_level(level: str, rows: Sequence[Any]) -> LevelName:
+    """``auto``: options where every row has options, else vocabulary.
+
+    Raises:
+        ValueError: ``options`` with a row that has none.
+    """
+    bare = [row.id for row in rows if not isinstance(row, MultipleChoice | EncodedItem)]
+    if level == "auto":
+        return "vocabulary" if bare else "options"
+    if level == "options" and bare:
+        raise ValueError(f"level: options needs multiple-choice rows, but row {bare[0]!r} has no options; use level: vocabulary")
+    return level  # type: ignore[return-value]
+
+
+def encode(rows: Sequence[Any], renderer: Renderer, level: LevelName, max_length: int) -> list[Example]:
+    """Rows as the level needs them: items with their options, or prompts with their answer."""
+    encoded: list[Example] = []
+    for row in rows:
+        if isinstance(row, EncodedItem | EncodedSequence):
+            encoded.append(row)
+        elif isinstance(row, Instruction):
+            encoded.append(renderer.instruction(row, max_length))
+        elif level == "options":
+            encoded.append(renderer.multiple_choice(row, max_length))
+        else:
+            encoded.append(renderer.gold_sequence(row, max_length))
+    return encoded
+
+
+class Collator:
+    """Encoded examples to a batch of tensors."""
+
+    def __init__(self, pad_id: int) -> None:
+        self.pad_id = pad_id
+
+    def __call__(self, examples: Sequence[Any]) -> dict[str, Any]:
+        if isinstance(examples[0], EncodedItem):
+            return collate_items(examples, self.pad_id)
+        return collate_sequences(examples, self.pad_id)
+
+
+def fingerprint(examples: Sequence[Example]) -> str:
+    """sha256 over ids and tokens in order: equal exactly when training would see the same data."""
+    digest = hashlib.sha256()
+    for example in examples:
+        if isinstance(example, EncodedItem):
+            content: Any = (example.id, example.prompt_ids, example.option_ids, example.label)
+        else:
+            content = (example.id, example.input_ids, example.answer_start)
+        digest.update(repr(content).encode())
+    return digest.hexdigest()
+
+
+def refuse_overlap(train: Sequence[Any], upper: Sequence[Any]) -> None:
+    """S_V must be disjoint from S_T.
+
+    Raises:
+        ValueError: an example, by its prompt's tokens, stands in both.
+    """
+
+    def prompts(rows: Sequence[Any]) -> dict[tuple[int, ...], str]:
+        return {
+            tuple(row.prompt_ids if isinstance(row, EncodedItem) else row.input_ids[: row.answer_start]): row.id
+            for row in rows
+        }
+
+    ours, theirs = prompts(train), prompts(upper)
+    shared = [ours[key] for key in ours.keys() & theirs.keys()]
+    if shared:
+        raise ValueError(
+            f"{len(shared)} of the upper_dataset's {len(theirs)} prompts are also in train_dataset (e.g. {sorted(shared)[0]!r}); "
+            "the upper level must see held-out inputs"
+        )

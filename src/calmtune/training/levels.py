@@ -1,0 +1,153 @@
+"""Where the confidence is read: the two levels at which losses and entropies live.
+
+``options``: the distribution over an item's own options. ``vocabulary``: the distribution over tokens at answer positions. Both
+turn a batch into sums over what they count (items or positions), so that means over a whole effective batch are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from calmtune.bilevel import LogitAdjustment, adjusted_cross_entropy, negative_entropy, read_logits
+from calmtune.modeling.reading import Normalisation, head_of, option_scores, read_hidden
+
+Batch = Mapping[str, Any]
+Sums = dict[str, tuple[float, int]]  # log name -> (sum, count)
+
+
+class Level(Protocol):
+    """A level: what it counts, and its two losses as sums over that."""
+
+    name: str
+
+    def lower_count(self, batch: Batch) -> int: ...
+
+    def upper_count(self, batch: Batch) -> int: ...
+
+    def lower(self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool) -> Tensor: ...
+
+    def upper(
+        self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool, logs: Sums | None
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class OptionsLevel:
+    """Softmax over each item's own options; counts items.
+
+    Args:
+        width: K, the largest option count of all data sets (the size of a vector adjustment).
+        normalisation: of text scores. entropy_target: nats above which an item is pushed no further.
+    """
+
+    width: int
+    normalisation: Normalisation = "sum"
+    entropy_target: float | None = None
+    chunk_size: int | None = None
+    name: str = "options"
+
+    def lower_count(self, batch: Batch) -> int:
+        """Items in the batch."""
+        return len(batch["labels"])
+
+    def upper_count(self, batch: Batch) -> int:
+        """Items in the batch."""
+        return len(batch["labels"])
+
+    def lower(self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool) -> Tensor:
+        """Sum over items of the cross-entropy of the gold option, nats."""
+        scores, _, _ = self._scores(model, batch, theta=theta, entropy=False)
+        return adjusted_cross_entropy(scores, batch["labels"], adjustment, reduction="sum")
+
+    def upper(
+        self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool, logs: Sums | None
+    ) -> Tensor:
+        """Sum over items of minus the entropy over the options, nats; fills ``logs`` when given."""
+        scores, mass, token_entropy = self._scores(model, batch, theta=theta, entropy=logs is not None)
+        if logs is not None and token_entropy is not None:
+            with torch.no_grad():
+                count = len(scores)
+                _add(logs, "upper_entropy", -negative_entropy(scores, adjustment, reduction="sum"), count)
+                _add(logs, "upper_entropy_raw", -negative_entropy(scores, reduction="sum"), count)
+                _add(logs, "token_entropy", token_entropy.sum(), count)
+                _add(logs, "option_mass", mass.sum(), count)
+        return negative_entropy(scores, adjustment, target=self.entropy_target, reduction="sum")
+
+    def _scores(self, model: nn.Module, batch: Batch, *, theta: bool, entropy: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        with torch.set_grad_enabled(theta and torch.is_grad_enabled()):
+            read = option_scores(
+                model, batch, normalisation=self.normalisation, entropy=entropy, chunk_size=self.chunk_size
+            )
+            missing = self.width - read.scores.shape[1]
+            scores = nn.functional.pad(read.scores, (0, missing), value=-torch.inf) if missing else read.scores
+        return scores, read.option_mass, read.token_entropy
+
+
+@dataclass(frozen=True)
+class VocabularyLevel:
+    """Softmax over the vocabulary at answer positions; counts positions.
+
+    Args:
+        positions: where the entropy is read: ``"first"`` after the prompt, or all of the ``"response"``.
+        entropy_target: nats above which a position is pushed no further.
+    """
+
+    positions: Literal["first", "response"] = "response"
+    entropy_target: float | None = None
+    chunk_size: int | None = None
+    name: str = "vocabulary"
+
+    def lower_count(self, batch: Batch) -> int:
+        """Answer tokens in the batch."""
+        return len(batch["token_target"])
+
+    def upper_count(self, batch: Batch) -> int:
+        """Positions at which the entropy is read."""
+        return int(batch["first_read"].sum()) if self.positions == "first" else len(batch["token_target"])
+
+    def lower(self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool) -> Tensor:
+        """Sum over answer tokens of their cross-entropy, nats."""
+        with torch.set_grad_enabled(theta and torch.is_grad_enabled()):
+            hidden = read_hidden(model, batch)
+        return adjusted_cross_entropy(
+            hidden, batch["token_target"], adjustment, head=head_of(model), reduction="sum", chunk_size=self.chunk_size
+        )
+
+    def upper(
+        self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool, logs: Sums | None
+    ) -> Tensor:
+        """Sum over positions of minus the entropy over the vocabulary, nats; fills ``logs`` when given."""
+        with torch.set_grad_enabled(theta and torch.is_grad_enabled()):
+            hidden = read_hidden(model, batch)
+            hidden = hidden[batch["first_read"]] if self.positions == "first" else hidden
+        head = head_of(model)
+        if logs is not None:
+            with torch.no_grad():
+                count, common = len(hidden), {"head": head, "reduction": "sum", "chunk_size": self.chunk_size}
+                _add(logs, "upper_entropy", -negative_entropy(hidden, adjustment, **common), count)
+                _add(logs, "upper_entropy_raw", -negative_entropy(hidden, **common), count)
+                if "letter_ids" in batch:
+                    self._log_letters(hidden if self.positions == "first" else hidden[batch["first_read"]], head, batch, logs)
+        return negative_entropy(
+            hidden, adjustment, head=head, target=self.entropy_target, reduction="sum", chunk_size=self.chunk_size
+        )
+
+    def _log_letters(self, hidden: Tensor, head: nn.Module, batch: Batch, logs: Sums) -> None:
+        """Entropy over the letters and their mass: mass can leave the letters while their own confidence stays."""
+        letters: Tensor = batch["letter_ids"]
+        row, column = torch.nonzero(letters >= 0, as_tuple=True)
+        chosen, normaliser, _ = read_logits(hidden, row, letters[row, column], head, chunk_size=self.chunk_size)
+        scores = torch.full(letters.shape, -torch.inf, device=chosen.device, dtype=chosen.dtype)
+        scores[row, column] = chosen
+        _add(logs, "option_entropy_raw", -negative_entropy(scores, reduction="sum"), len(scores))
+        _add(logs, "option_mass", torch.exp(torch.logsumexp(scores, -1) - normaliser).sum(), len(scores))
+
+
+def _add(logs: Sums, name: str, value: Tensor, count: int) -> None:
+    total, seen = logs.get(name, (0.0, 0))
+    logs[name] = (total + value.item(), seen + count)

@@ -1,0 +1,428 @@
+"""CalmTrainer: transformers' Trainer with the bilevel step in the place of loss.backward().
+
+Batches go in, gradients come out. One optimizer step is computed at once, over all its micro-batches, because lambda is not
+linear in them: :meth:`CalmTrainer.training_step` waits for the last micro-batch and then runs the method's step, which leaves
+the joint direction in ``.grad`` of theta and of alpha.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers.trainer_utils import rotate_checkpoints
+
+from calmtune.bilevel import LogitAdjustment
+from calmtune.data.prompts import EncodedItem, PromptStyle, Renderer
+from calmtune.methods.calm import calm_step
+from calmtune.methods.passes import PassResult
+from calmtune.methods.sft import sft_gradient
+from calmtune.modeling.calibration_files import load_calibration, save_calibration, write_json
+from calmtune.modeling.loading import describe_base
+from calmtune.modeling.reading import check_readable
+from calmtune.training.arguments import CalmConfig
+from calmtune.training.checkpoint import STATE_FILE, VOLATILE, differences, last_complete_checkpoint, read_state
+from calmtune.training.datasets import Collator, as_rows, choose_level, encode, fingerprint, refuse_overlap
+from calmtune.training.levels import Level, OptionsLevel, Sums, VocabularyLevel
+from calmtune.training.optimizer import PairedOptimizer
+from calmtune.training.streams import EpochSampler, batch_at, micro_batches
+from calmtune.training.window import LogWindow
+
+logger = logging.getLogger(__name__)
+
+
+class NonFiniteError(RuntimeError):
+    """Training was ended because losses, norms or lambda were not finite too often."""
+
+
+class CalmTrainer(Trainer):
+    """Fine-tunes a causal language model and calibrates it meanwhile.
+
+    Args:
+        model: a causal language model, with or without PEFT adapters.
+        args: :class:`CalmConfig`.
+        train_dataset: S_T: rows (a list of dicts, a ``datasets.Dataset``, calmtune rows) of multiple choice or instructions.
+        upper_dataset: S_V: held-out rows of the same kinds, disjoint from S_T; needed by ``method="calm"``.
+        processing_class: the tokenizer.
+        peft_config: wraps the model in these adapters.
+        model_name, model_revision: recorded with what is saved, for loading; default: the model's own name.
+        kwargs: callbacks, optimizers, ... as for ``transformers.Trainer``.
+
+    Raises:
+        ValueError: anything that can't work, before the first step.
+
+    Example:
+        ``CalmTrainer(model, CalmConfig("out"), train_dataset=train, upper_dataset=held_out, processing_class=tokenizer,
+        peft_config=LoraConfig(task_type="CAUSAL_LM")).train()``
+    """
+
+    args: CalmConfig
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: CalmConfig,
+        train_dataset: Iterable[Any],
+        upper_dataset: Iterable[Any] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: Any | None = None,
+        model_name: str | None = None,
+        model_revision: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if processing_class is None:
+            raise ValueError("processing_class is missing: give the model's tokenizer")
+        if args.n_gpu > 1 or args.world_size > 1:
+            raise ValueError(
+                f"{args.world_size} processes and {args.n_gpu} GPUs a process found, but one process on one device is what "
+                "is supported so far; set CUDA_VISIBLE_DEVICES to one device and start one process"
+            )
+        name = model_name or str(getattr(getattr(model, "config", None), "_name_or_path", ""))
+        self.base_description = describe_base(model, name, model_revision)
+        if peft_config is not None:
+            from peft import PeftModel, get_peft_model
+
+            if isinstance(model, PeftModel):
+                raise ValueError("the model already has adapters; give either such a model or a peft_config, not both")
+            model = get_peft_model(model, peft_config)  # type: ignore[arg-type]
+        style = PromptStyle(args.scoring, args.template, args.system_prompt)
+        self.renderer = Renderer(processing_class, style)
+        train_rows = as_rows(train_dataset, "train_dataset")
+        held_out = list(upper_dataset or ())
+        upper_rows = as_rows(held_out, "upper_dataset") if held_out or args.method == "calm" else []
+        level_name = choose_level(args.level, [*train_rows, *upper_rows])
+        train = encode(train_rows, self.renderer, level_name, args.max_length)
+        self.upper_examples = encode(upper_rows, self.renderer, level_name, args.max_length)
+        if args.method == "calm":
+            refuse_overlap(train, self.upper_examples)
+        self.level = self._make_level(args, level_name, [*train, *self.upper_examples])
+        pad_id = processing_class.pad_token_id if processing_class.pad_token_id is not None else 0
+        super().__init__(
+            model=model,  # type: ignore[arg-type]
+            args=args,
+            data_collator=Collator(pad_id),
+            train_dataset=train,  # type: ignore[arg-type]
+            processing_class=processing_class,
+            **kwargs,
+        )
+        self.adjustment = self._make_adjustment()
+        self.data_identity = {"train": fingerprint(train), "upper": fingerprint(self.upper_examples)}
+        self._pending: list[Any] = []
+        self._seen = 0
+        self._bad_steps = 0
+        self._fatal: str | None = None
+        self._window = LogWindow()
+        self._restored: dict[str, Any] | None = None
+        self.add_callback(_Hooks(self))
+
+    # ---- set-up -------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _make_level(args: CalmConfig, name: str, examples: list[Any]) -> Level:
+        if name == "options":
+            width = max(len(example.option_ids) for example in examples)
+            return OptionsLevel(width, args.normalisation, args.entropy_target, args.chunk_size)
+        positions = args.entropy_positions
+        if positions == "auto":
+            positions = "first" if args.scoring == "letter" and any(e.letter_ids for e in examples) else "response"
+        return VocabularyLevel(positions, args.entropy_target, args.chunk_size)
+
+    def _make_adjustment(self) -> LogitAdjustment | None:
+        args = self.args
+        if args.method != "calm" or args.adjustment == "none":
+            return None
+        size = self.level.width if isinstance(self.level, OptionsLevel) else self._vocabulary_size()
+        return LogitAdjustment(size, args.adjustment, args.temperature_form, args.tau_max, device=args.device)
+
+    def _vocabulary_size(self) -> int:
+        base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        return int(base.get_output_embeddings().weight.shape[0])  # type: ignore[union-attr]
+
+    def _theta(self) -> list[Tensor]:
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """theta's optimizer as transformers makes it, joined by alpha's own."""
+        theta = super().create_optimizer(model) if model is not None else super().create_optimizer()
+        if self.adjustment is None or isinstance(theta, PairedOptimizer):
+            return theta
+        kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+        alpha = kinds[self.args.alpha_optimizer](self.adjustment.parameters(), lr=self.args.alpha_learning_rate)
+        self.optimizer = PairedOptimizer(theta, alpha)
+        return self.optimizer
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
+        data = self.train_dataset if train_dataset is None else train_dataset
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return EpochSampler(len(data), seed)
+
+    # ---- one step -----------------------------------------------------------------------------------------------------
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], None]:
+        """The micro-batches of one optimizer step, remembered so that the step sees them all at once."""
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        self._pending, self._seen = batches, 0
+        return batches, None
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Nothing until the last micro-batch, then the whole step; returns the lower loss, nats."""
+        self._seen += 1
+        if self._seen < len(self._pending):
+            return torch.zeros((), device=self.args.device)
+        model.train()
+        batches = [self._prepare_inputs(batch) for batch in self._pending]
+        if self.state.global_step == 0:
+            check_readable(self.model, batches[0])
+        try:
+            value = self._step(batches)
+        except FloatingPointError as error:
+            value = self._refuse_step(str(error), batches)
+        return torch.tensor(value, device=self.args.device)
+
+    def _step(self, batches: list[Any]) -> float:
+        """Run the method; leaves the direction in the gradients of theta and alpha."""
+        theta, args, step = self._theta(), self.args, self.state.global_step
+        lower = self._pass(theta, batches, upper=False, logs=None)
+        if args.method == "sft":
+            value, gradients = sft_gradient(lower)
+            self._assign(theta, gradients)
+            self._window.add({"lower_loss": value})
+            return value
+        sums: Sums | None = {} if self._logs_next() else None
+        upper = self._pass(theta, self._upper_batches(step), upper=True, logs=sums)
+        result = calm_step(
+            theta,
+            lower,
+            upper,
+            eta=args.eta,
+            barrier=args.barrier,
+            inner_steps=args.inner_steps,
+            inner_learning_rate=args.inner_learning_rate,
+            upper_gradient=args.upper_gradient,
+        )
+        if step == 0 and result.bome.upper_norm == 0 and args.entropy_target is None:
+            raise ValueError(
+                "the entropy has no gradient at the first step, so nothing would be calibrated; does anything that it "
+                "depends on require gradients (adapters on, adjustment other than none)?"
+            )
+        alpha = () if self.adjustment is None else tuple(self.adjustment.parameters())
+        self._assign(theta, result.theta)
+        self._assign(alpha, result.alpha)
+        self._window.add({"lower_loss": result.lower, "upper_loss": result.upper, **result.bome.logs()})
+        if sums is not None:
+            self._window.set({name: total / count for name, (total, count) in sums.items()})
+        return result.lower
+
+    def _pass(self, theta: list[Tensor], batches: list[Any], *, upper: bool, logs: Sums | None) -> Any:
+        """A pass over a fixed effective batch: the mean over all its micro-batches, with the same dropout every time."""
+        level = self.level
+        count = sum((level.upper_count if upper else level.lower_count)(batch) for batch in batches)
+        alpha = [] if self.adjustment is None else list(self.adjustment.parameters())
+        seed = (self.args.seed * 1_000_003 + 2 * self.state.global_step + upper) % 2**63
+
+        def run(*, theta_gradient: bool) -> PassResult:
+            if count == 0:
+                raise FloatingPointError("nothing counts in this batch: every position is masked")
+            wanted = [*alpha, *(theta if theta_gradient else ())]
+            gradients = [torch.zeros_like(p) for p in wanted]
+            value = torch.zeros((), dtype=torch.float64, device=self.args.device)
+            with self._fixed_randomness(seed):
+                for batch in batches:
+                    with self.accelerator.autocast():
+                        if upper:
+                            total = level.upper(self.model, batch, self.adjustment, theta=theta_gradient, logs=logs)
+                        else:
+                            total = level.lower(self.model, batch, self.adjustment, theta=theta_gradient)
+                    value += total.detach().double()
+                    if wanted and total.requires_grad:
+                        parts = torch.autograd.grad(total / count, wanted, allow_unused=True)
+                        for kept, part in zip(gradients, parts, strict=True):
+                            if part is not None:
+                                kept += part
+            mean = value.item() / count
+            if not math.isfinite(mean):
+                raise FloatingPointError(f"the {'upper' if upper else 'lower'} loss is {mean}")
+            for gradient in gradients:
+                if not bool(torch.isfinite(gradient).all()):
+                    raise FloatingPointError(f"a gradient of the {'upper' if upper else 'lower'} loss is not finite")
+            return PassResult(mean, tuple(gradients[len(alpha) :]), tuple(gradients[: len(alpha)]))
+
+        return run
+
+    @contextmanager
+    def _fixed_randomness(self, seed: int) -> Any:
+        devices = [self.args.device] if self.args.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            yield
+
+    def _upper_batches(self, step: int) -> list[Any]:
+        args = self.args
+        lower_size = sum(len(batch["ids"]) for batch in self._pending)
+        full = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        size = args.upper_batch_size or max(full, lower_size)
+        indices = batch_at(step, size, len(self.upper_examples), args.seed)
+        pieces = micro_batches(
+            [self.upper_examples[i] for i in indices], args.upper_micro_batch_size or args.per_device_train_batch_size
+        )
+        return [self._prepare_inputs(self.data_collator(piece)) for piece in pieces]
+
+    @staticmethod
+    def _assign(parameters: Iterable[Tensor], gradients: Iterable[Tensor]) -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.to(parameter.dtype)
+
+    def _logs_next(self) -> bool:
+        """Whether the step under way will be logged (the extra entropies are computed for those alone)."""
+        return (self.state.global_step + 1) % max(self.state.logging_steps or 1, 1) == 0
+
+    def _refuse_step(self, reason: str, batches: list[Any]) -> float:
+        """Leave no gradient, so that the optimizer changes nothing; end the run when it happens too often."""
+        for parameter in [*self._theta(), *([] if self.adjustment is None else self.adjustment.parameters())]:
+            parameter.grad = None
+        self._bad_steps += 1
+        ids = [identity for batch in batches for identity in batch["ids"]]
+        message = f"step {self.state.global_step + 1} skipped: {reason}; its lower batch was {ids}"
+        logger.warning(message)
+        if self._bad_steps >= self.args.max_bad_steps:
+            self._fatal = f"{message}. {self._bad_steps} such steps (max_bad_steps); lower the learning rates or look at these items"
+            self.control.should_save = self.control.should_training_stop = True
+        return 0.0
+
+    # ---- logs ---------------------------------------------------------------------------------------------------------
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """transformers' record, with means over the logging window and the state of alpha."""
+        if "loss" in logs:
+            logs = {**logs, **self._window.take(), "bad_steps": self._bad_steps}
+            if self.adjustment is not None:
+                logs |= self.adjustment.summary()
+                logs |= {f"option_{key}": value for key, value in self._option_summary().items()}
+        super().log(logs, start_time)
+
+    def _option_summary(self) -> dict[str, float]:
+        """tau and l over the option letters' ids, where alpha is per vocabulary entry and there are letters."""
+        if self.adjustment is None or self.adjustment.kind != "vector" or isinstance(self.level, OptionsLevel):
+            return {}
+        ids = sorted({token for example in self.upper_examples for token in getattr(example, "letter_ids", ())})
+        return self.adjustment.summary(torch.tensor(ids, device=self.args.device)) if ids else {}
+
+    # ---- saving and resuming ------------------------------------------------------------------------------------------
+
+    def calibration_settings(self) -> dict[str, Any]:
+        """What ``calibration.json`` holds beside the form of alpha."""
+        args = self.args
+        return {
+            "method": args.method,
+            "level": self.level.name,
+            "normalisation": args.normalisation,
+            "prompt": self.renderer.settings(),
+            "entropy_positions": getattr(self.level, "positions", None),
+            "base": self.base_description,
+            "decision": None,
+        }
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(str(folder), state_dict=state_dict)  # type: ignore[operator]
+        self.renderer.tokenizer.save_pretrained(str(folder))
+        save_calibration(folder, self.adjustment, self.calibration_settings())
+
+    def _identity(self) -> dict[str, Any]:
+        """Everything that a resumed run must share with the run it continues."""
+        settings = {key: value for key, value in self.args.to_dict().items() if key not in VOLATILE}
+        peft = getattr(self.model, "peft_config", None)
+        adapters = {name: _plain(config.to_dict()) for name, config in peft.items()} if peft else {}
+        return {"arguments": _plain(settings), "data": self.data_identity, "base": self.base_description, "adapters": adapters}
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = limit
+        run = Path(self._get_output_dir(trial=trial))
+        state = {
+            "identity": self._identity(),
+            "bad_steps": self._bad_steps,
+            "window": self._window.state(),
+            "tr_loss": self._tr_loss.item(),
+            "total_loss": self._total_loss_scalar,
+            "last_logged": self._globalstep_last_logged,
+        }
+        # written last: its presence says that the checkpoint is whole, and only then may older ones go
+        write_json(run / f"checkpoint-{self.state.global_step}" / STATE_FILE, state)
+        rotate_checkpoints(str(run), limit, self.state.best_model_checkpoint, use_mtime=True)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> Any:
+        """Train; ``resume_from_checkpoint=True`` goes on from the newest whole checkpoint of ``output_dir``.
+
+        Raises:
+            ValueError: the checkpoint is not whole, or belongs to other settings or data; each difference is named.
+            NonFiniteError: ``max_bad_steps`` steps were not finite; a checkpoint was written.
+        """
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
+            if resume_from_checkpoint is None:
+                raise ValueError(f"no whole checkpoint in {self.args.output_dir}; start without resume_from_checkpoint")
+        if resume_from_checkpoint:
+            self._restore(str(resume_from_checkpoint))
+        output = super().train(resume_from_checkpoint=resume_from_checkpoint or None, **kwargs)
+        if self._fatal:
+            raise NonFiniteError(self._fatal)
+        return output
+
+    def _restore(self, checkpoint: str) -> None:
+        state = read_state(checkpoint)
+        changed = differences(state["identity"], self._identity())
+        if changed:
+            raise ValueError(f"{checkpoint} can't be continued with other settings or data: " + "; ".join(changed))
+        saved, _ = load_calibration(checkpoint)
+        if self.adjustment is not None and saved is not None:
+            self.adjustment.load_state_dict(saved.state_dict())
+        self._bad_steps, self._restored = state["bad_steps"], state
+        self._window.load(state["window"])
+
+    def _restore_logs(self) -> None:
+        """Put the loss counters back, which transformers starts anew, so that a resumed log equals an uninterrupted one."""
+        if self._restored is None:
+            return
+        self._tr_loss.fill_(self._restored["tr_loss"])
+        self._total_loss_scalar = self._restored["total_loss"]
+        self._globalstep_last_logged = self._restored["last_logged"]
+        self._initial_global_step = 0
+        self._restored = None
+
+
+class _Hooks(TrainerCallback):
+    def __init__(self, trainer: CalmTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer._restore_logs()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.adjustment is not None:
+            self.trainer.adjustment.project_()
+
+
+def _plain(value: Any) -> Any:
+    """JSON values only, in a fixed order, so that two records can be compared after a round trip."""
+    if isinstance(value, dict):
+        return {str(key): _plain(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(_plain(item) for item in value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+__all__ = ["CalmTrainer", "EncodedItem", "NonFiniteError"]

@@ -1,0 +1,268 @@
+"""The trainer's step against a plain reference, accumulation, seeds, refusals."""
+
+import copy
+import math
+
+import pytest
+import torch
+from rows import instructions, questions, shake, trainer
+from torch.func import functional_call
+from transformers import TrainerCallback
+
+from calmtune.bilevel import bome_step
+from calmtune.training.trainer import NonFiniteError
+
+
+def reference_losses(made, batch_rows, upper_rows):
+    """g and f of whole batches, from full logits of one unpadded row per option, by plain autograd."""
+    model, level = made.model, made.level
+    names = [n for n, p in model.named_parameters() if p.requires_grad]
+
+    def log_p(theta, ids):
+        tied = dict(zip(names, theta, strict=True))
+        logits = functional_call(model, tied, kwargs={"input_ids": torch.tensor([ids]), "use_cache": False}).logits[0]
+        return torch.log_softmax(logits.double(), -1), logits.double()
+
+    def adjusted(z, alpha):
+        if not alpha:
+            return z
+        return z * torch.exp(-alpha[0].double()) + alpha[1].double()
+
+    def scores(theta, item):
+        found = []
+        for option in item.option_ids:
+            ids = item.prompt_ids + option
+            values, _ = log_p(theta, ids)
+            at = range(len(item.prompt_ids) - 1, len(ids) - 1)
+            found.append(sum(values[p, ids[p + 1]] for p in at))
+        return torch.stack(found)
+
+    def tokens(theta, alpha, row):
+        _, logits = log_p(theta, row.input_ids)
+        z = adjusted(logits[row.answer_start - 1 : -1], alpha)
+        return z, torch.tensor(row.input_ids[row.answer_start :])
+
+    def lower(alpha, theta):
+        if level.name == "options":
+            terms = [
+                torch.nn.functional.cross_entropy(adjusted(scores(theta, item), alpha)[None], torch.tensor([item.label]))
+                for item in batch_rows
+            ]
+            return torch.stack(terms).mean()
+        pieces = [tokens(theta, alpha, row) for row in batch_rows]
+        total = sum(torch.nn.functional.cross_entropy(z, y, reduction="sum") for z, y in pieces)
+        return total / sum(len(y) for _, y in pieces)
+
+    def upper(alpha, theta):
+        rows = [adjusted(scores(theta, i), alpha)[None] if level.name == "options" else tokens(theta, alpha, i)[0] for i in upper_rows]
+        entropies = torch.cat([torch.special.entr(torch.softmax(z, -1)).sum(-1) for z in rows])
+        return -entropies.mean()
+
+    return lower, upper
+
+
+def directions(made):
+    """Run one step of the trainer and take what it put into the gradients, alpha first."""
+    loader = made.get_train_dataloader()
+    batches, _ = made.get_batch_samples(iter(loader), made.args.gradient_accumulation_steps, made.args.device)
+    made.create_optimizer()
+    for batch in batches:
+        made.training_step(made.model, batch)
+    alpha = [] if made.adjustment is None else list(made.adjustment.parameters())
+    ids = [identity for batch in batches for identity in batch["ids"]]
+    return [p.grad.clone() for p in [*alpha, *made._theta()]], ids
+
+
+@pytest.mark.parametrize("level", ["options", "vocabulary"])
+@pytest.mark.parametrize("adjustment", ["vector", "scalar", "none"])
+@pytest.mark.parametrize("inner_steps", [1, 3])
+@pytest.mark.parametrize("barrier", ["gradient", "residual"])
+def test_step_equals_plain_autograd(tmp_path, level, adjustment, inner_steps, barrier):
+    made = shake(
+        trainer(
+            tmp_path, level=level, adjustment=adjustment, inner_steps=inner_steps, barrier=barrier, inner_learning_rate=0.05, eta=2.0,
+            upper_batch_size=5, chunk_size=3,
+        )
+    )  # fmt: skip
+    ours, ids = directions(made)
+    examples = {example.id: example for example in made.train_dataset}
+    upper_ids = [identity for batch in made._upper_batches(0) for identity in batch["ids"]]
+    above = {example.id: example for example in made.upper_examples}
+    lower, upper = reference_losses(made, [examples[i] for i in ids], [above[i] for i in upper_ids])
+    alpha = [] if made.adjustment is None else [p.detach().double().requires_grad_() for p in made.adjustment.parameters()]
+    theta = [p.detach().clone().requires_grad_() for p in made._theta()]
+    reference = bome_step(
+        lower, upper, alpha, theta, inner_steps=inner_steps, inner_learning_rate=0.05, eta=2.0, barrier=barrier
+    )
+    logged = made._window.take()
+    assert logged["multiplier"] == pytest.approx(reference.multiplier, rel=1e-3, abs=1e-5)
+    assert logged["residual"] == pytest.approx(reference.residual, rel=1e-3, abs=1e-6)
+    for got, expected in zip(ours, reference.direction, strict=True):
+        scale = max(expected.abs().max().item(), 1e-3)
+        assert (got.double() - expected.double()).abs().max().item() < 2e-4 * scale + 2e-6
+
+
+def test_theta_alone_follows_the_task_when_the_upper_gradient_is_alphas(tmp_path):
+    made = shake(trainer(tmp_path, upper_gradient="alpha", eta=1.0))
+    ours, _ = directions(made)
+    logged = made._window.take()
+    plain = shake(trainer(tmp_path, upper_gradient="alpha", eta=1.0))
+    batches, _ = plain.get_batch_samples(iter(plain.get_train_dataloader()), 1, plain.args.device)
+    result = plain._pass(plain._theta(), batches, upper=False, logs=None)(theta_gradient=True)
+    for got, task in zip(ours[2:], result.theta, strict=True):
+        assert torch.allclose(got, logged["multiplier"] * task, rtol=1e-4, atol=1e-7)
+
+
+def test_the_upper_level_uses_no_label(tmp_path):
+    relabelled = [{**row, "label": (row["label"] + 1) % 4} for row in questions(12, 2)]
+    first, _ = directions(shake(trainer(tmp_path)))
+    second, _ = directions(shake(trainer(tmp_path, upper=relabelled)))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("level", ["options", "vocabulary"])
+def test_eight_micro_batches_of_one_equal_one_of_eight(tmp_path, level):
+    rows = questions(8, 1) if level == "options" else instructions(8, 1)
+    above = questions(8, 2) if level == "options" else instructions(8, 2)
+    together = shake(trainer(tmp_path, train=rows, upper=above, per_device_train_batch_size=8))
+    apart = shake(
+        trainer(tmp_path, train=rows, upper=above, per_device_train_batch_size=1, gradient_accumulation_steps=8, upper_batch_size=8)
+    )
+    one, _ = directions(together)
+    eight, _ = directions(apart)
+    a, b = together._window.take(), apart._window.take()
+    for name in ("multiplier", "lower_loss", "upper_loss", "residual"):
+        assert a[name] == pytest.approx(b[name], rel=1e-4, abs=1e-6), name
+    for x, y in zip(one, eight, strict=True):
+        assert (x - y).abs().max() < 1e-5 * max(1.0, x.abs().max().item())
+
+
+def test_theta_is_bit_exact_after_the_surrogate(tmp_path):
+    made = shake(trainer(tmp_path, inner_steps=3, inner_learning_rate=1.0))
+    before = copy.deepcopy([p.detach() for p in made._theta()])
+    directions(made)
+    assert all(torch.equal(a, b) for a, b in zip(before, made._theta(), strict=True))
+
+
+def test_dropout_is_the_same_in_every_pass_over_the_lower_batch(tmp_path):
+    made = shake(trainer(tmp_path, inner_learning_rate=1e-12, lora={"lora_dropout": 0.5}))
+    directions(made)
+    # with a surrogate that does not move, only different dropout could make the residual differ from zero
+    assert abs(made._window.take()["residual"]) < 1e-6
+
+
+def test_plain_fine_tuning_is_the_models_own_loss(tmp_path):
+    made = shake(trainer(tmp_path, method="sft", train=instructions(4, 1), upper=[], level="vocabulary"))
+    gradients, ids = directions(made)
+    examples = {example.id: example for example in made.train_dataset}
+    rows = [examples[i] for i in ids]
+    width = max(len(row.input_ids) for row in rows)
+    ids_tensor = torch.tensor([row.input_ids + [0] * (width - len(row.input_ids)) for row in rows])
+    labels = torch.tensor(
+        [[-100] * row.answer_start + row.input_ids[row.answer_start :] + [-100] * (width - len(row.input_ids)) for row in rows]
+    )
+    mask = torch.tensor([[1] * len(row.input_ids) + [0] * (width - len(row.input_ids)) for row in rows])
+    made.model.zero_grad()
+    loss = made.model(input_ids=ids_tensor, attention_mask=mask, labels=labels).loss
+    loss.backward()
+    assert made._window.take()["lower_loss"] == pytest.approx(loss.item(), rel=1e-5)
+    for got, parameter in zip(gradients, made._theta(), strict=True):
+        assert torch.allclose(got, parameter.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_bare_wrapped_and_merged_models_have_the_same_loss(tmp_path):
+    made = shake(trainer(tmp_path, train=instructions(4, 1), upper=instructions(4, 2), level="vocabulary"))
+    batch = made.data_collator(made.train_dataset)
+    made.model.eval()
+    wrapped = made.level.lower(made.model, batch, None, theta=False).item()
+    with made.model.disable_adapter():
+        bare = made.level.lower(made.model, batch, None, theta=False).item()
+        inner = made.level.lower(made.model.get_base_model(), batch, None, theta=False).item()
+    merged = made.level.lower(made.model.merge_and_unload(), batch, None, theta=False).item()
+    assert merged == pytest.approx(wrapped, rel=1e-5) and bare == pytest.approx(inner, rel=1e-6)
+    assert abs(wrapped - bare) > 1e-3
+
+
+def test_every_promised_value_is_logged(tmp_path):
+    made = trainer(tmp_path, scoring="letter", level="vocabulary")
+    made.train()
+    line = made.state.log_history[0]
+    promised = {"lower_loss", "upper_entropy", "upper_entropy_raw", "residual", "multiplier", "cosine", "upper_norm", "lower_norm"}
+    promised |= {f"{name}_{part}" for name in ("tau", "shift", "option_tau", "option_shift") for part in ("min", "mean", "max")}
+    assert promised | {"option_mass", "option_entropy_raw"} <= set(line)
+    assert all(math.isfinite(value) for value in line.values())
+    options = trainer(tmp_path)
+    options.train()
+    assert {"upper_entropy", "upper_entropy_raw", "token_entropy", "option_mass"} <= set(options.state.log_history[0])
+
+
+class Poison(TrainerCallback):
+    """Makes the base's head NaN before the given steps, and mends it afterwards."""
+
+    def __init__(self, steps):
+        self.steps, self.kept = steps, None
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs):
+        weight = model.get_base_model().model.norm.weight
+        self.kept = weight.detach().clone()
+        if state.global_step in self.steps:
+            weight.data[0] = torch.nan
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        model.get_base_model().model.norm.weight.data.copy_(self.kept)
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_names_its_items(tmp_path, caplog):
+    made = trainer(tmp_path, callbacks=[Poison({1})], max_steps=2, max_bad_steps=3, learning_rate=0.1)
+    after = []
+
+    class Keep(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            after.append([p.detach().clone() for p in [*made._theta(), *made.adjustment.parameters()]])
+
+    made.add_callback(Keep())
+    made.train()
+    assert all(torch.equal(a, b) for a, b in zip(*after, strict=True))
+    assert "step 2 skipped" in caplog.text and "q1-" in caplog.text
+    assert made.state.log_history[-2]["bad_steps"] == 1
+
+
+def test_too_many_such_steps_end_the_run_with_a_checkpoint(tmp_path):
+    made = trainer(tmp_path, callbacks=[Poison({0, 1, 2, 3})], max_steps=4, max_bad_steps=2)
+    with pytest.raises(NonFiniteError, match="2 such steps"):
+        made.train()
+    assert (tmp_path / "checkpoint-2" / "calmtune_state.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"upper": []}, "upper_dataset is empty"),
+        ({"upper": questions(12, 1)}, "also in train_dataset"),
+        ({"train": instructions(4, 1), "level": "options"}, "has no options"),
+        ({"train": [{"question": "what", "answers": ["sky"]}]}, "open questions"),
+        ({"max_length": 4}, "max_length"),
+        ({"template": "chat", "max_length": 5}, "max_length"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_first_step(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(tmp_path, **change)
+
+
+def test_nothing_to_calibrate_is_found_at_the_first_step(tmp_path):
+    made = trainer(tmp_path, adjustment="none", upper_gradient="joint")
+    for name, parameter in made.model.named_parameters():
+        if "lora" in name:
+            parameter.requires_grad_("norm" in name)
+    made.model.get_base_model().model.embed_tokens.weight.requires_grad_(False)
+    made.model.lm_head_probe = torch.nn.Parameter(torch.zeros(1))
+    with pytest.raises(ValueError, match="entropy has no gradient"):
+        made.train()
+
+
+def test_levels_follow_the_rows(tmp_path):
+    assert trainer(tmp_path).level.name == "options"
+    made = trainer(tmp_path, train=instructions(4, 1), upper=instructions(4, 2))
+    assert made.level.name == "vocabulary" and made.level.positions == "response"
+    assert trainer(tmp_path, scoring="letter", level="vocabulary").level.positions == "first"
