@@ -144,6 +144,8 @@ class EvaluationSettings:
     score_batch_tokens: int = _setting(
         4096, "Tokens of one scoring batch; changes speed and memory, not the results.", low=1
     )
+    n_bins: int = _setting(10, "Bins of the binned calibration errors.", low=1)
+    n_resamples: int = _setting(1000, "Bootstrap resamples behind each interval.", low=10)
 
     def faults(self) -> Iterator[str]:
         """Nothing beyond the ranges."""

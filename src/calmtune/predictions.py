@@ -1,8 +1,8 @@
 """The record between scoring and metrics: what a model said about each item, kept once and never recomputed.
 
-A predictions file is JSON Lines. The first line holds the settings that produced it, every further line one item, so that a
-run that was interrupted keeps what it had and goes on where it stopped. Python's ``repr`` of a float32 cast to float is exact,
-so reading a file gives back the very numbers that were written.
+A predictions file is JSON Lines. The first line holds the settings that produced it, every further line one item, so
+that a run that was interrupted keeps what it had and goes on where it stopped. Python's ``repr`` of a float32 cast to
+float is exact, so reading a file gives back the very numbers that were written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Prediction:
         id: the item's id, unique within a file.
         domain: where the item comes from, e.g. ``"arc_easy"``.
         label: index of the gold option, ``0 <= label < len(scores)``.
-        scores: raw option scores, float32 precision: logits of the letters, or (normalised) log-probabilities of the texts.
+        scores: raw option scores, float32 precision: logits of the letters, or (normalised) log-probabilities of the
+            texts.
         adjusted: the same after alpha = (l, tau), from the same forward pass, or None without an adjustment.
         option_mass: share of the full-vocabulary probability on the options' first tokens, in [0, 1].
         token_entropy: mean entropy in nats of the vocabulary distribution at the positions that were read, or NaN.
@@ -136,7 +137,8 @@ class Predictions(Sequence[Prediction]):
     def choices(self, *, adjusted: bool = False) -> NDArray[np.int64]:
         """Index of the highest score of each item, int64 [N].
 
-        Ties are broken by a hash of (item id, option index), so no position is preferred and the choice is the same every time.
+        Ties are broken by a hash of (item id, option index), so no position is preferred and the choice is the same
+        every time.
         """
         table = self.logits(adjusted=adjusted)
         picked = table.argmax(axis=1) if len(self.items) else np.zeros(0, dtype=np.int64)

@@ -1,7 +1,5 @@
 """alpha = (l, tau): identity at the start, bounds, both forms, and folding into a head."""
 
-import math
-
 import pytest
 import torch
 
@@ -32,7 +30,8 @@ def test_worked_example():
 
 def test_sigmoid_form_only_softens_and_starts_near_the_identity():
     adjustment = LogitAdjustment(4, form="sigmoid")
-    assert torch.all(adjustment.inverse_temperature > 0.98) and torch.all(adjustment.inverse_temperature < 1)
+    assert torch.all(adjustment.inverse_temperature > 0.98)
+    assert torch.all(adjustment.inverse_temperature < 1)
     adjustment.temperature_parameter.data.fill_(50.0)
     assert torch.all(adjustment.inverse_temperature <= 1)
 
@@ -56,7 +55,8 @@ def test_half_precision_logits_are_adjusted_in_float32():
 
 def test_absent_classes_stay_absent():
     z = torch.tensor([[0.0, -torch.inf, 1.0, 2.0, 3.0]], dtype=torch.float64)
-    assert torch.isneginf(moved()(z)[0, 1]) and not torch.isnan(moved()(z)).any()
+    assert torch.isneginf(moved()(z)[0, 1])
+    assert not torch.isnan(moved()(z)).any()
 
 
 @pytest.mark.parametrize("kind", ["vector", "scalar", "none"])

@@ -62,15 +62,20 @@ def test_direction_is_the_nearest_one_that_makes_progress():
 
 def test_one_multiplier_for_both_blocks_worked_by_hand():
     # df = (1, 0), dq = (-1, 1), eta .5: phi = 1, <df, dq> = -1, lambda = 2 / 2 = 1
-    step = bome_direction([torch.tensor([1.0]), torch.tensor([0.0])], [torch.tensor([-1.0]), torch.tensor([1.0])], eta=0.5)
-    assert step.multiplier == pytest.approx(1.0) and step.barrier == pytest.approx(1.0)
+    step = bome_direction(
+        [torch.tensor([1.0]), torch.tensor([0.0])], [torch.tensor([-1.0]), torch.tensor([1.0])], eta=0.5
+    )
+    assert step.multiplier == pytest.approx(1.0)
+    assert step.barrier == pytest.approx(1.0)
     assert [d.item() for d in step.direction] == [0.0, 1.0]
     assert step.cosine == pytest.approx(-1 / math.sqrt(2))
 
 
 def test_no_residual_gradient_leaves_the_upper_gradient():
     step = bome_direction([torch.ones(2)], [torch.zeros(2)], eta=1.0)
-    assert step.multiplier == 0.0 and torch.equal(step.direction[0], torch.ones(2)) and math.isnan(step.cosine)
+    assert step.multiplier == 0.0
+    assert torch.equal(step.direction[0], torch.ones(2))
+    assert math.isnan(step.cosine)
 
 
 def test_tiny_and_huge_gradients_keep_the_multiplier():
@@ -114,7 +119,8 @@ def test_residual_and_its_gradient_of_a_quadratic_have_closed_forms(inner_steps)
     expected = (-d + shrink * d, d)
     assert step.multiplier == pytest.approx(1.0)
     assert [x.item() for x in step.direction] == pytest.approx(expected, abs=1e-12)
-    assert A.item() == alpha and B.item() == theta
+    assert A.item() == alpha
+    assert B.item() == theta
 
 
 def test_outer_gradient_is_neither_cut_nor_missing():
@@ -150,16 +156,18 @@ def leaf(*values):
 def test_quadratic_problem_reaches_its_optimum(barrier):
     # theta*(alpha) = 2 alpha; f = (theta - 4)^2 + (alpha - 1)^2 -> 4(2a - 4) + 2(a - 1) = 0: alpha = 1.8, theta = 3.6
     alpha, theta = solve(
-        lambda a, t: 0.5 * (t[0] - 2 * a[0]).square().sum(),
-        lambda a, t: (t[0] - 4).square().sum() + (a[0] - 1).square().sum(),
-        [leaf(0.0)], [leaf(0.0)], rate=0.02, steps=6000, inner_steps=10, inner_learning_rate=0.5, eta=0.5, barrier=barrier,
+        lambda a, t: 0.5 * (t[0] - 2 * a[0]).square().sum(), lambda a, t: (t[0] - 4).square().sum() + (a[0] -
+        1).square().sum(), [leaf(0.0)], [leaf(0.0)], rate=0.02, steps=6000, inner_steps=10, inner_learning_rate=0.5,
+        eta=0.5, barrier=barrier,
     )  # fmt: skip
-    assert alpha[0].item() == pytest.approx(1.8, abs=0.02) and theta[0].item() == pytest.approx(3.6, abs=0.04)
+    assert alpha[0].item() == pytest.approx(1.8, abs=0.02)
+    assert theta[0].item() == pytest.approx(3.6, abs=0.04)
 
 
 @pytest.mark.parametrize("inner_steps", [1, 10])
 def test_lower_level_without_a_unique_solution(inner_steps):
-    # min |x - y2|^2 / 2 + |y1 - e|^2 / 2 over (y1, y2) in argmin |y1|^2 / 2 - x'y1: y2 is free below; solution x = y1 = y2 = e
+    # min |x - y2|^2 / 2 + |y1 - e|^2 / 2 over (y1, y2) in argmin |y1|^2 / 2 - x'y1: y2 is free below;
+    # solution x = y1 = y2 = e
     n = 20
     x = [torch.full((n,), 3.0, dtype=F64, requires_grad=True)]
     y = [torch.full((n,), -2.0, dtype=F64, requires_grad=True), torch.full((n,), 5.0, dtype=F64, requires_grad=True)]

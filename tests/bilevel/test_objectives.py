@@ -53,7 +53,9 @@ def test_cross_entropy_worked_by_hand():
     assert adjusted_cross_entropy(z, torch.tensor([0]), adjustment).item() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(("logits", "entropy"), [([0.0, 0.0, -math.inf], math.log(2)), ([0.0, -math.inf, -math.inf], 0.0)])
+@pytest.mark.parametrize(
+    ("logits", "entropy"), [([0.0, 0.0, -math.inf], math.log(2)), ([0.0, -math.inf, -math.inf], 0.0)]
+)
 def test_entropy_of_impossible_classes_is_finite_with_finite_gradient(logits, entropy):
     z = torch.tensor([logits], dtype=torch.float64, requires_grad=True)
     adjustment = LogitAdjustment(3, dtype=torch.float64)
@@ -61,21 +63,24 @@ def test_entropy_of_impossible_classes_is_finite_with_finite_gradient(logits, en
     assert -value.item() == pytest.approx(entropy, abs=1e-12)
     value.backward()
     for gradient in (z.grad, adjustment.temperature_parameter.grad, adjustment.logit_shift.grad):
-        assert torch.isfinite(gradient).all() and gradient.abs().max() < 1e-12
+        assert torch.isfinite(gradient).all()
+        assert gradient.abs().max() < 1e-12
 
 
 def test_saturated_logits_give_no_negative_entropy_and_no_nan():
     z = torch.tensor([[1e4, -1e4, 0.0], [300.0, 300.0, -300.0]], requires_grad=True)
     value = negative_entropy(z)
     value.backward()
-    assert -value.item() == pytest.approx(math.log(2) / 2, abs=1e-6) and torch.isfinite(z.grad).all()
+    assert -value.item() == pytest.approx(math.log(2) / 2, abs=1e-6)
+    assert torch.isfinite(z.grad).all()
 
 
 def test_half_precision_logits_are_computed_in_float32():
     z = torch.tensor([[6.5, 0.0], [6.8, 0.0], [7.5, 0.0]]).bfloat16()
     p = torch.sigmoid(z.float()[:, 0])
     loss = adjusted_cross_entropy(z, torch.zeros(3, dtype=torch.int64))
-    assert loss.dtype == torch.float32 and loss.item() == pytest.approx(-p.log().mean().item(), rel=1e-5)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(-p.log().mean().item(), rel=1e-5)
     assert loss.item() > 0  # a bf16 softmax rounds all three to 1
 
 
@@ -155,7 +160,9 @@ def test_masked_rows_never_enter():
             adjusted_cross_entropy(logits[mask], targets[mask], adjustment, reduction=reduction).item(), abs=1e-12
         )
         entropy = negative_entropy(poisoned, adjustment, mask=mask, reduction=reduction)
-        assert entropy.item() == pytest.approx(negative_entropy(logits[mask], adjustment, reduction=reduction).item(), abs=1e-12)
+        assert entropy.item() == pytest.approx(
+            negative_entropy(logits[mask], adjustment, reduction=reduction).item(), abs=1e-12
+        )
 
 
 def test_mean_over_nothing_is_refused_and_its_sum_is_zero():
@@ -189,7 +196,10 @@ def test_chunks_of_hidden_states_equal_whole_logits(chunk_size, trainable_head, 
             adjusted_cross_entropy(hidden, targets, adjustment, head=head, chunk_size=chunk_size),
             plain_cross_entropy(head(hidden), targets, adjustment),
         ),
-        (negative_entropy(hidden, adjustment, head=head, chunk_size=chunk_size), plain_negative_entropy(head(hidden), adjustment)),
+        (
+            negative_entropy(hidden, adjustment, head=head, chunk_size=chunk_size),
+            plain_negative_entropy(head(hidden), adjustment),
+        ),
     ):
         assert ours.item() == pytest.approx(whole.item(), abs=1e-12)
         for a, b in zip(torch.autograd.grad(3 * ours, wanted), torch.autograd.grad(3 * whole, wanted), strict=True):
@@ -210,7 +220,8 @@ def test_logits_of_all_positions_never_exist_at_once():
     negative_entropy(hidden, head=head).backward()
     chosen, normaliser, _ = read_logits(hidden, torch.tensor([0]), torch.tensor([0]), head)
     (chosen.sum() + normaliser.sum()).backward()
-    assert max(seen) * 2**12 <= CHUNK_ELEMENTS and sum(seen) == 3 * rows
+    assert max(seen) * 2**12 <= CHUNK_ELEMENTS
+    assert sum(seen) == 3 * rows
 
 
 def test_surrogate_pass_gives_alpha_gradients_without_a_graph_of_the_states():
@@ -230,7 +241,8 @@ def test_rows_above_the_entropy_target_are_pushed_no_further():
     low = -negative_entropy(z[1:].detach()).item()
     assert value.item() == pytest.approx(-(0.5 + low), abs=1e-12)
     value.backward()
-    assert torch.equal(z.grad[0], torch.zeros(3, dtype=torch.float64)) and z.grad[1].abs().sum() > 0
+    assert torch.equal(z.grad[0], torch.zeros(3, dtype=torch.float64))
+    assert z.grad[1].abs().sum() > 0
 
 
 # ---- reading chosen logits -----------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
+
 from tiny import tiny_llama, word_tokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from rows import instructions, shake, trainer  # noqa: E402
+from rows import instructions, shake, trainer
 
-from calmtune.modeling.calibrated import CalmModel  # noqa: E402
+from calmtune.modeling.calibrated import CalmModel
 
 
 @pytest.fixture(scope="module")

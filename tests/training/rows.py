@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from peft import LoraConfig
-from tiny import CHAT, WORDS, tiny_llama, word_tokenizer
 
 from calmtune.training.arguments import CalmConfig
 from calmtune.training.trainer import CalmTrainer
+from tiny import CHAT, WORDS, tiny_llama, word_tokenizer
 
 
 def questions(count: int, seed: int, options: int = 4) -> list[dict[str, Any]]:
@@ -26,7 +26,12 @@ def questions(count: int, seed: int, options: int = 4) -> list[dict[str, Any]]:
             if text not in choices:
                 choices.append(text)
         rows.append(
-            {"id": f"q{seed}-{index}", "question": f"{words[0]} {words[1]} {words[2]} ?", "choices": choices, "label": index % options}
+            {
+                "id": f"q{seed}-{index}",
+                "question": f"{words[0]} {words[1]} {words[2]} ?",
+                "choices": choices,
+                "label": index % options,
+            }
         )
     return rows
 
@@ -37,7 +42,13 @@ def instructions(count: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for index in range(count):
         words = [WORDS[i] for i in torch.randint(0, len(WORDS), (12,), generator=generator).tolist()]
-        rows.append({"id": f"i{seed}-{index}", "instruction": " ".join(words[:4]) + f" {WORDS[seed]}", "output": " ".join(words[5 : 6 + index % 7])})
+        rows.append(
+            {
+                "id": f"i{seed}-{index}",
+                "instruction": " ".join(words[:4]) + f" {WORDS[seed]}",
+                "output": " ".join(words[5 : 6 + index % 7]),
+            }
+        )
     return rows
 
 
@@ -46,6 +57,7 @@ def trainer(
     *,
     train: list[dict[str, Any]] | None = None,
     upper: list[dict[str, Any]] | None = None,
+    evaluation: list[dict[str, Any]] | None = None,
     lora: dict[str, Any] | None = None,
     model: Any = None,
     callbacks: Any = None,
@@ -70,8 +82,11 @@ def trainer(
         CalmConfig(str(folder), **settings),
         train_dataset=questions(16, 1) if train is None else train,
         upper_dataset=questions(12, 2) if upper is None else upper,
+        eval_dataset=evaluation,
         processing_class=tokenizer,
-        peft_config=LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **(lora or {})}),
+        peft_config=LoraConfig(
+            **{"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **(lora or {})}
+        ),
         callbacks=callbacks,
     )
 

@@ -55,7 +55,9 @@ def uninterrupted(tmp_path_factory):
     return outcome(made)
 
 
-@pytest.mark.parametrize("step", [3, 5, 6, 7, 9])  # saved every 2 steps, epochs of 4: inside one, right after its end, at the end
+@pytest.mark.parametrize(
+    "step", [3, 5, 6, 7, 9]
+)  # saved every 2 steps, epochs of 4: inside one, right after its end, at the end
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, uninterrupted, step):
     first = trainer(tmp_path, **SETTINGS, callbacks=[StopAfter(step)])
     with pytest.raises(KeyboardInterrupt):
@@ -99,7 +101,7 @@ def test_a_run_killed_while_it_wrote_a_checkpoint_goes_on_from_the_one_before(tm
     assert (tmp_path / "checkpoint-4").is_dir()
     assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
     second = trainer(tmp_path, **SETTINGS)
-    with pytest.raises(ValueError, match="not a whole checkpoint.*checkpoint-2"):
+    with pytest.raises(ValueError, match=r"not a whole checkpoint.*checkpoint-2"):
         second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
     second.train(resume_from_checkpoint=True)
     tensors, log = outcome(second)
@@ -118,7 +120,13 @@ def test_the_last_checkpoint_stays_until_the_next_is_whole(tmp_path):
 
     made._save_optimizer_and_scheduler = spy
     made.train()
-    assert [Path(path).name if path else None for path in seen] == [None, "checkpoint-2", "checkpoint-4", "checkpoint-6", "checkpoint-8"]
+    assert [Path(path).name if path else None for path in seen] == [
+        None,
+        "checkpoint-2",
+        "checkpoint-4",
+        "checkpoint-6",
+        "checkpoint-8",
+    ]
     assert sorted(p.name for p in tmp_path.glob("checkpoint-*")) == ["checkpoint-9"]
 
 
@@ -152,6 +160,7 @@ def test_no_pickle_of_ours_is_written(tmp_path):
     made.save_model()
     written = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert {"adapter_model.safetensors", "adjustment.safetensors", "calibration.json", STATE_FILE} <= written
-    assert "training_args.bin" not in written and not any(name.endswith((".pkl", ".bin")) for name in written)
+    assert "training_args.bin" not in written
+    assert not any(name.endswith((".pkl", ".bin")) for name in written)
     assert json.loads((tmp_path / "calibration.json").read_text())["level"] == "options"
     assert set(load_file(tmp_path / "adjustment.safetensors")) == {"temperature_parameter", "logit_shift"}

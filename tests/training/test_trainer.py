@@ -45,7 +45,9 @@ def reference_losses(made, batch_rows, upper_rows):
     def lower(alpha, theta):
         if level.name == "options":
             terms = [
-                torch.nn.functional.cross_entropy(adjusted(scores(theta, item), alpha)[None], torch.tensor([item.label]))
+                torch.nn.functional.cross_entropy(
+                    adjusted(scores(theta, item), alpha)[None], torch.tensor([item.label])
+                )
                 for item in batch_rows
             ]
             return torch.stack(terms).mean()
@@ -54,7 +56,10 @@ def reference_losses(made, batch_rows, upper_rows):
         return total / sum(len(y) for _, y in pieces)
 
     def upper(alpha, theta):
-        rows = [adjusted(scores(theta, i), alpha)[None] if level.name == "options" else tokens(theta, alpha, i)[0] for i in upper_rows]
+        rows = [
+            adjusted(scores(theta, i), alpha)[None] if level.name == "options" else tokens(theta, alpha, i)[0]
+            for i in upper_rows
+        ]
         entropies = torch.cat([torch.special.entr(torch.softmax(z, -1)).sum(-1) for z in rows])
         return -entropies.mean()
 
@@ -80,8 +85,8 @@ def directions(made):
 def test_step_equals_plain_autograd(tmp_path, level, adjustment, inner_steps, barrier):
     made = shake(
         trainer(
-            tmp_path, level=level, adjustment=adjustment, inner_steps=inner_steps, barrier=barrier, inner_learning_rate=0.05, eta=2.0,
-            upper_batch_size=5, chunk_size=3,
+            tmp_path, level=level, adjustment=adjustment, inner_steps=inner_steps, barrier=barrier,
+            inner_learning_rate=0.05, eta=2.0, upper_batch_size=5, chunk_size=3,
         )
     )  # fmt: skip
     ours, ids = directions(made)
@@ -89,7 +94,9 @@ def test_step_equals_plain_autograd(tmp_path, level, adjustment, inner_steps, ba
     upper_ids = [identity for batch in made._upper_batches(0) for identity in batch["ids"]]
     above = {example.id: example for example in made.upper_examples}
     lower, upper = reference_losses(made, [examples[i] for i in ids], [above[i] for i in upper_ids])
-    alpha = [] if made.adjustment is None else [p.detach().double().requires_grad_() for p in made.adjustment.parameters()]
+    alpha = (
+        [] if made.adjustment is None else [p.detach().double().requires_grad_() for p in made.adjustment.parameters()]
+    )
     theta = [p.detach().clone().requires_grad_() for p in made._theta()]
     reference = bome_step(
         lower, upper, alpha, theta, inner_steps=inner_steps, inner_learning_rate=0.05, eta=2.0, barrier=barrier
@@ -126,7 +133,14 @@ def test_eight_micro_batches_of_one_equal_one_of_eight(tmp_path, level):
     above = questions(8, 2) if level == "options" else instructions(8, 2)
     together = shake(trainer(tmp_path, train=rows, upper=above, per_device_train_batch_size=8))
     apart = shake(
-        trainer(tmp_path, train=rows, upper=above, per_device_train_batch_size=1, gradient_accumulation_steps=8, upper_batch_size=8)
+        trainer(
+            tmp_path,
+            train=rows,
+            upper=above,
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=8,
+            upper_batch_size=8,
+        )
     )
     one, _ = directions(together)
     eight, _ = directions(apart)
@@ -159,7 +173,10 @@ def test_plain_fine_tuning_is_the_models_own_loss(tmp_path):
     width = max(len(row.input_ids) for row in rows)
     ids_tensor = torch.tensor([row.input_ids + [0] * (width - len(row.input_ids)) for row in rows])
     labels = torch.tensor(
-        [[-100] * row.answer_start + row.input_ids[row.answer_start :] + [-100] * (width - len(row.input_ids)) for row in rows]
+        [
+            [-100] * row.answer_start + row.input_ids[row.answer_start :] + [-100] * (width - len(row.input_ids))
+            for row in rows
+        ]
     )
     mask = torch.tensor([[1] * len(row.input_ids) + [0] * (width - len(row.input_ids)) for row in rows])
     made.model.zero_grad()
@@ -179,7 +196,8 @@ def test_bare_wrapped_and_merged_models_have_the_same_loss(tmp_path):
         bare = made.level.lower(made.model, batch, None, theta=False).item()
         inner = made.level.lower(made.model.get_base_model(), batch, None, theta=False).item()
     merged = made.level.lower(made.model.merge_and_unload(), batch, None, theta=False).item()
-    assert merged == pytest.approx(wrapped, rel=1e-5) and bare == pytest.approx(inner, rel=1e-6)
+    assert merged == pytest.approx(wrapped, rel=1e-5)
+    assert bare == pytest.approx(inner, rel=1e-6)
     assert abs(wrapped - bare) > 1e-3
 
 
@@ -187,8 +205,19 @@ def test_every_promised_value_is_logged(tmp_path):
     made = trainer(tmp_path, scoring="letter", level="vocabulary")
     made.train()
     line = made.state.log_history[0]
-    promised = {"lower_loss", "upper_entropy", "upper_entropy_raw", "residual", "multiplier", "cosine", "upper_norm", "lower_norm"}
-    promised |= {f"{name}_{part}" for name in ("tau", "shift", "option_tau", "option_shift") for part in ("min", "mean", "max")}
+    promised = {
+        "lower_loss",
+        "upper_entropy",
+        "upper_entropy_raw",
+        "residual",
+        "multiplier",
+        "cosine",
+        "upper_norm",
+        "lower_norm",
+    }
+    promised |= {
+        f"{name}_{part}" for name in ("tau", "shift", "option_tau", "option_shift") for part in ("min", "mean", "max")
+    }
     assert promised | {"option_mass", "option_entropy_raw"} <= set(line)
     assert all(math.isfinite(value) for value in line.values())
     options = trainer(tmp_path)
@@ -223,7 +252,8 @@ def test_a_step_that_is_not_finite_changes_nothing_and_names_its_items(tmp_path,
     made.add_callback(Keep())
     made.train()
     assert all(torch.equal(a, b) for a, b in zip(*after, strict=True))
-    assert "step 2 skipped" in caplog.text and "q1-" in caplog.text
+    assert "step 2 skipped" in caplog.text
+    assert "q1-" in caplog.text
     assert made.state.log_history[-2]["bad_steps"] == 1
 
 
@@ -264,5 +294,22 @@ def test_nothing_to_calibrate_is_found_at_the_first_step(tmp_path):
 def test_levels_follow_the_rows(tmp_path):
     assert trainer(tmp_path).level.name == "options"
     made = trainer(tmp_path, train=instructions(4, 1), upper=instructions(4, 2))
-    assert made.level.name == "vocabulary" and made.level.positions == "response"
+    assert made.level.name == "vocabulary"
+    assert made.level.positions == "response"
     assert trainer(tmp_path, scoring="letter", level="vocabulary").level.positions == "first"
+
+
+@pytest.mark.parametrize("level", ["options", "vocabulary"])
+def test_evaluation_does_not_depend_on_the_batch_size(tmp_path, level):
+    rows = questions(7, 5) if level == "options" else instructions(7, 5)
+    train, upper = (questions(4, 1), questions(4, 2)) if level == "options" else (instructions(4, 1), instructions(4, 2))
+    found = []
+    for size in (1, 3, 7):
+        made = shake(trainer(tmp_path, train=train, upper=upper, evaluation=rows, per_device_eval_batch_size=size))
+        found.append(made.evaluate())
+        assert made.model.training
+    batch = made.data_collator(made.eval_dataset)
+    made.model.eval()
+    whole = made.level.lower(made.model, batch, made.adjustment, theta=False).item() / made.level.lower_count(batch)
+    assert all(metrics["eval_loss"] == pytest.approx(whole, rel=1e-5) for metrics in found)
+    assert abs(found[0]["eval_loss_raw"] - whole) > 1e-3

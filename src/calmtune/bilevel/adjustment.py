@@ -2,8 +2,9 @@
 
     z~ = z * s + l,    s = 1 / tau
 
-With ``form="exp"`` the stored temperature parameter is rho = log tau, so s = exp(-rho); with ``form="sigmoid"`` (AutoBalance's)
-it is d with s = sigmoid(d), which can only soften. K classes is the vocabulary (the paper), an item's options, or 1 (scalar).
+With ``form="exp"`` the stored temperature parameter is rho = log tau, so s = exp(-rho); with ``form="sigmoid"``
+(AutoBalance's) it is d with s = sigmoid(d), which can only soften. K classes is the vocabulary (the paper), an item's
+options, or 1 (scalar).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class LogitAdjustment(nn.Module):
 
     Args:
         num_classes: K, the size of the last axis of the logits it will meet (vocabulary size or largest option count).
-        kind: ``"vector"`` one pair per class, ``"scalar"`` one pair for all, ``"none"`` the identity without parameters.
+        kind: ``"vector"`` one pair per class, ``"scalar"`` one pair for all, ``"none"`` the identity without
+            parameters.
         form: ``"exp"`` tau = exp(rho), starts at the exact identity; ``"sigmoid"`` 1/tau = sigmoid(d), starts at d = 4.
         tau_max: tau stays in [1/tau_max, tau_max] (``exp``) or (1, tau_max] (``sigmoid``) after :meth:`project_`.
         dtype: float32 or float64; half precision is refused because rare classes move by less than its resolution.

@@ -1,7 +1,8 @@
 """BOME's joint direction: the only place where lambda is computed.
 
-The upper loss f is lowered as far as the lower problem allows. Progress on the lower problem is measured by the residual
-q(alpha, theta) = g(alpha, theta) - g(alpha, theta~), theta~ after T gradient steps and constant from there, and
+The upper loss f is lowered as far as the lower problem allows. Progress on the lower problem is measured by the
+residual q(alpha, theta) = g(alpha, theta) - g(alpha, theta~), theta~ after T gradient steps and constant from
+there, and
 
     direction = df + lambda dq,      lambda = max((phi - <df, dq>) / ||dq||^2, 0)
 
@@ -48,7 +49,9 @@ class BomeDirection:
 
 def inner_product(a: Tensors, b: Tensors) -> float:
     """<a, b> over the concatenation of two lists of tensors, accumulated in float64."""
-    return float(sum(float(torch.dot(x.reshape(-1).double(), y.reshape(-1).double())) for x, y in zip(a, b, strict=True)))
+    return float(
+        sum(float(torch.dot(x.reshape(-1).double(), y.reshape(-1).double())) for x, y in zip(a, b, strict=True))
+    )
 
 
 def bome_direction(

@@ -5,9 +5,9 @@ Both are sums over rows of a function of z~ = z * s + l, and both know d loss / 
     cross-entropy     p - e_y
     minus entropy     p * (log p + H)
 
-from which follow d/dz = s * d/dz~, d/dl = sum d/dz~, d/dparameter = ds/dparameter * sum z * d/dz~. They are computed in the
-forward pass, chunk by chunk of rows. When the rows are hidden states and ``head`` maps them to logits, the logits of one chunk
-are the only ones that ever exist, so memory does not grow with rows x vocabulary.
+from which follow d/dz = s * d/dz~, d/dl = sum d/dz~, d/dparameter = ds/dparameter * sum z * d/dz~. They are computed in
+the forward pass, chunk by chunk of rows. When the rows are hidden states and ``head`` maps them to logits, the logits
+of one chunk are the only ones that ever exist, so memory does not grow with rows x vocabulary.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def adjusted_cross_entropy(
         A scalar in float32 (float64 for float64 inputs). Can be differentiated once.
 
     Raises:
-        ValueError: shapes that do not fit, a target outside [0, V), a target that is an absent class, or a mean over no row.
+        ValueError: shapes that do not fit, a target outside [0, V), a target that is an absent class, or a mean over no
+            row.
 
     Example:
         >>> import torch
@@ -142,7 +143,9 @@ class _Loss(torch.autograd.Function):
             z = native.detach().to(dtype)
             adjusted = z if scale is None or shift is None else z * scale + shift.to(dtype)
             loss, d_adjusted = (
-                cross_entropy_terms(adjusted, targets[part]) if targets is not None else negative_entropy_terms(adjusted)
+                cross_entropy_terms(adjusted, targets[part])
+                if targets is not None
+                else negative_entropy_terms(adjusted)
             )
             if entropy_target is not None:
                 d_adjusted = d_adjusted.masked_fill_((loss <= -entropy_target)[:, None], 0.0)
@@ -182,7 +185,14 @@ class _ReadLogits(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, rows: Tensor, targets: Tensor, head: Head, chunk: int, entropy: bool, *parameters: Tensor
+        ctx: Any,
+        states: Tensor,
+        rows: Tensor,
+        targets: Tensor,
+        head: Head,
+        chunk: int,
+        entropy: bool,
+        *parameters: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         dtype = torch.float64 if states.dtype == torch.float64 else torch.float32
         chosen = states.new_empty(len(rows), dtype=dtype)
@@ -217,7 +227,9 @@ class _ReadLogits(torch.autograd.Function):
             d_z = torch.exp(z - normaliser[part, None]) * d_normaliser[part, None]
             here = torch.nonzero((rows >= start) & (rows < start + ctx.chunk)).squeeze(-1)
             d_z.index_put_((rows[here] - start, targets[here]), d_chosen[here], accumulate=True)
-            d_states[part] = _head_backward(leaf, native, d_z, parameters if any(ctx.needs_input_grad[6:]) else (), d_head)
+            d_states[part] = _head_backward(
+                leaf, native, d_z, parameters if any(ctx.needs_input_grad[6:]) else (), d_head
+            )
         return (d_states, None, None, None, None, None, *d_head)
 
 
@@ -243,7 +255,8 @@ def read_logits(
 
     Example:
         >>> import torch
-        >>> chosen, normaliser, _ = read_logits(torch.zeros(1, 2), torch.tensor([0]), torch.tensor([1]), torch.nn.Identity())
+        >>> rows, targets = torch.tensor([0]), torch.tensor([1])
+        >>> chosen, normaliser, _ = read_logits(torch.zeros(1, 2), rows, targets, torch.nn.Identity())
         >>> round((chosen - normaliser).item(), 4)
         -0.6931
     """
@@ -292,7 +305,9 @@ def _check_targets(logits: Tensor, targets: Tensor) -> None:
     bad = torch.nonzero((targets < 0) | (targets >= logits.shape[-1])).squeeze(-1)
     if len(bad):
         at = int(bad[0])
-        raise ValueError(f"target {int(targets[at])} of row {at} is outside [0, {logits.shape[-1]}); mask rows that do not count")
+        raise ValueError(
+            f"target {int(targets[at])} of row {at} is outside [0, {logits.shape[-1]}); mask rows that do not count"
+        )
     absent = torch.nonzero(torch.isneginf(logits.gather(-1, targets[:, None]))).reshape(-1)
     if len(absent):
         raise ValueError(f"row {int(absent[0])}: the target's logit is -inf, so its cross-entropy is infinite")
@@ -302,7 +317,9 @@ def _rows(inputs: Tensor, mask: Tensor | None, targets: Tensor | None) -> tuple[
     """Counted rows only, flattened to [n, ...]; a masked row never enters the arithmetic."""
     for name, other in (("targets", targets), ("mask", mask)):
         if other is not None and other.shape != inputs.shape[:-1]:
-            raise ValueError(f"{name} has shape {tuple(other.shape)}, expected {tuple(inputs.shape[:-1])} as the inputs' rows")
+            raise ValueError(
+                f"{name} has shape {tuple(other.shape)}, expected {tuple(inputs.shape[:-1])} as the inputs' rows"
+            )
     flat = inputs.reshape(-1, inputs.shape[-1])
     flat_targets = None if targets is None else targets.reshape(-1)
     if mask is None:

@@ -46,6 +46,12 @@ def compare_runs(folders: Sequence[RunFolder], *, decided: bool = True) -> Compa
     )
 
 
+def summary_options(folder: RunFolder) -> dict[str, int]:
+    """How a run's figures are computed: bins and resamples from its settings."""
+    settings = folder.read_settings()
+    return {"n_bins": int(settings["n_bins"]), "n_resamples": int(settings["n_resamples"])}
+
+
 def read_variant(folder: RunFolder, stored: str, name: str, domains: Mapping[str, Any]) -> Variant:
     """One model's predictions, by test domain."""
     test = load_predictions(folder.predictions(stored, "test"))

@@ -135,13 +135,14 @@ def score_splits(
 
 
 def write_metrics(folder: RunFolder) -> None:
-    """Compute every figure from the stored predictions, and record which distribution the calibration split chose."""
-    from calmtune.cli.comparison import compare_runs
+    """Compute every figure from the stored predictions, record which distribution they chose, and write the card."""
+    from calmtune.cli.comparison import compare_runs, summary_options
+    from calmtune.cli.train import describe_run
     from calmtune.modeling.calibration_files import load_calibration, write_json
     from calmtune.report import summarise
 
     note("computing the figures")
-    summary = summarise(compare_runs([folder], decided=False))
+    summary = summarise(compare_runs([folder], decided=False), **summary_options(folder))
     folder.metrics.write_text(summary.to_text(), encoding="utf-8")
     chosen = summary.row(summary.choice.row)
     _, record = load_calibration(folder.path)
@@ -151,3 +152,4 @@ def write_metrics(folder: RunFolder) -> None:
         "chosen_by": "lowest negative log-likelihood on the calibration split",
     }
     write_json(folder.calibration, record)
+    describe_run(folder, summary)

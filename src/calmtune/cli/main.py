@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from calmtune import __version__
 from calmtune.cli import demo, env, evaluate, inspect, report, train
-from calmtune.cli.console import complain
+from calmtune.cli.console import complain, warn
 
 COMMANDS = (demo, inspect, train, evaluate, report, env)
 TRACEBACK = "--traceback"
@@ -42,6 +45,23 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+@contextmanager
+def readable_warnings() -> Iterator[None]:
+    """Inside the block, a warning to users is one line, and libraries' notes to programmers are not shown."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        default = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+            if category is UserWarning:
+                warn(str(message))
+            else:
+                default(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -55,15 +75,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show_traceback = TRACEBACK in words
     options = parse([word for word in words if word != TRACEBACK])
     try:
-        options.run(options)
+        with readable_warnings():
+            options.run(options)
     except KeyboardInterrupt:
         complain(
             "interrupted",
             hint="the same command goes on from what is on disk; `train` with --resume_from_checkpoint auto",
         )
         return 130
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        if show_traceback:
+    except (ValueError, OSError, RuntimeError, ModuleNotFoundError) as error:
+        # a RuntimeError is ours where training gave up; elsewhere it is a fault of the program or the machine
+        ours = not isinstance(error, RuntimeError) or type(error).__module__.startswith("calmtune.")
+        if show_traceback or not ours:
             raise
         complain(str(error) or type(error).__name__, hint=f"{TRACEBACK} shows where in the code this came from")
         return 2

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def run_report(paths: Sequence[Path], output_dir: Path | None = None) -> RunFolder:
-    """Write metrics.json, report.html and report.md.
+    """Write report.html, report.md, metrics.json, and the tables as CSV and LaTeX.
 
     Args:
         paths: evaluated runs.
@@ -44,22 +44,11 @@ def run_report(paths: Sequence[Path], output_dir: Path | None = None) -> RunFold
     Returns:
         The folder that was written to.
     """
-    from calmtune.cli.comparison import compare_runs
-    from calmtune.report import summarise
+    from calmtune.cli.comparison import compare_runs, summary_options
+    from calmtune.report.write import write_report
 
-    note("computing the figures")
-    summary = summarise(compare_runs([RunFolder(path) for path in paths]))
+    note("computing the figures and writing the report")
     folder = RunFolder(output_dir or paths[-1])
-    folder.path.mkdir(parents=True, exist_ok=True)
-    folder.metrics.write_text(summary.to_text(), encoding="utf-8")
-    write_pages(summary, folder)
+    runs = [RunFolder(path) for path in paths]
+    write_report(compare_runs(runs), folder.path, **summary_options(runs[-1]))
     return folder
-
-
-def write_pages(summary: Any, folder: RunFolder) -> None:
-    """The page and the tables."""
-    from calmtune.report.html import write_html
-    from calmtune.report.markdown import write_markdown
-
-    write_html(summary, folder.report_html)
-    write_markdown(summary, folder.report_markdown)

@@ -13,9 +13,10 @@ from calmtune.cli.options import add_config, new_parser, overrides_of
 if TYPE_CHECKING:
     from calmtune.cli.splits import Splits
     from calmtune.config import RunConfig
+    from calmtune.report import Summary
 
 # may differ between the first and a later call for one folder, beside what the trainer itself allows
-FREE = frozenset({"score_batch_tokens"})
+FREE = frozenset({"score_batch_tokens", "n_bins", "n_resamples"})
 
 
 def add_parser(commands: Any) -> None:
@@ -71,7 +72,23 @@ def run_training(config: RunConfig) -> RunFolder:
     )
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model()
+    describe_run(folder, None)
     return folder
+
+
+def describe_run(folder: RunFolder, summary: Summary | None) -> None:
+    """Write the card; without a summary it says that the model was not evaluated."""
+    from calmtune.report.card import write_card
+
+    settings = folder.read_settings()
+    write_card(
+        summary,
+        folder.path,
+        base_model=str(settings["model_name_or_path"]),
+        settings=settings,
+        splits=folder.read_splits()["splits"],
+        library_name="peft" if settings["use_peft"] else "transformers",
+    )
 
 
 def refuse_other_run(folder: RunFolder, config: RunConfig, splits: Splits) -> None:
@@ -142,12 +159,16 @@ def write_settings(folder: RunFolder, config: RunConfig, splits: Splits) -> None
 
 def build_trainer(config: RunConfig, splits: Splits, folder: RunFolder) -> Any:
     """The model with its adapter, in a trainer with the run's rows."""
+    from transformers import set_seed
+
     from calmtune.cli.training_log import TrainingLog
     from calmtune.training.trainer import CalmTrainer
 
     # before the weights: checks of the arguments cost nothing and fail early
     arguments = config.training_arguments()
     model, tokenizer = load_base(config)
+    # an adapter starts from random numbers
+    set_seed(config.training["seed"])
     return CalmTrainer(
         model,
         arguments,

@@ -1,8 +1,9 @@
 """CALM's step: first-order bilevel optimisation with nothing done twice.
 
-The gradient of g at theta serves as the first inner step and as the theta-part of dq; the surrogate needs a forward pass
-without a graph, because its alpha-gradient has a closed form. With T = 1 a step costs a forward-backward on B_T, a forward on
-B_T and a forward-backward on B_V. The surrogate lives in place of theta and is undone by copying, so theta is bit-exact.
+The gradient of g at theta serves as the first inner step and as the theta-part of dq; the surrogate needs a forward
+pass without a graph, because its alpha-gradient has a closed form. With T = 1 a step costs a forward-backward on B_T, a
+forward on B_T and a forward-backward on B_V. The surrogate lives in place of theta and is undone by copying, so theta
+is bit-exact.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def calm_step(
     """One direction over (alpha, theta).
 
     Args:
-        theta: the trainable parameters, which ``lower`` and ``upper`` read. Changed during the call, bit-exact after it.
+        theta: the trainable parameters, which ``lower`` and ``upper`` read. Changed during the call, bit-exact after
+            it.
         lower, upper: g on B_T and f on B_V, at whatever theta holds when they are called.
         inner_steps, inner_learning_rate: T and a of the surrogate.
         upper_gradient: ``"alpha"`` leaves the theta-block out of df: theta then follows lambda dq only.
@@ -65,9 +67,7 @@ def calm_step(
     above = upper(theta_gradient=upper_gradient == "joint")
     d_theta = above.theta if upper_gradient == "joint" else tuple(torch.zeros_like(t) for t in here.theta)
     d_residual = (*(a - b for a, b in zip(here.alpha, surrogate.alpha, strict=True)), *here.theta)
-    bome = bome_direction(
-        (*above.alpha, *d_theta), d_residual, here.value - surrogate.value, eta=eta, barrier=barrier
-    )
+    bome = bome_direction((*above.alpha, *d_theta), d_residual, here.value - surrogate.value, eta=eta, barrier=barrier)
     split = len(here.alpha)
     return CalmStep(bome.direction[split:], bome.direction[:split], here.value, above.value, bome)
 

@@ -18,7 +18,9 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 @dataclass(frozen=True)
 class Distributions:
-    """Log-probabilities in nats, float32, of the same shape: ``raw`` is log softmax(z), ``adjusted`` log softmax(z~)."""
+    """Log-probabilities in nats, float32, of the same shape: ``raw`` is log softmax(z), ``adjusted`` log
+    softmax(z~).
+    """
 
     raw: Tensor
     adjusted: Tensor
@@ -32,7 +34,9 @@ class CalmModel:
         adjustment: alpha, or None for a run without. settings: the record of ``calibration.json``.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: Any, adjustment: LogitAdjustment | None, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, adjustment: LogitAdjustment | None, settings: dict[str, Any]
+    ) -> None:
         self.model, self.tokenizer, self.adjustment, self.settings = model.eval(), tokenizer, adjustment, settings
         if adjustment is not None:
             adjustment.to(next(model.parameters()).device).requires_grad_(False)
@@ -121,8 +125,9 @@ def check_same_base(model: nn.Module, recorded: dict[str, Any]) -> None:
     if found != recorded["fingerprint"]:
         name = getattr(getattr(model, "config", None), "_name_or_path", type(model).__name__)
         raise ValueError(
-            f"this adapter was trained on {recorded['name']!r} (fingerprint {recorded['fingerprint'][:12]}), but the model given, "
-            f"{name!r}, has other weights (fingerprint {found[:12]}); load the recorded base, or pass check_base=False if you mean it"
+            f"this adapter was trained on {recorded['name']!r} (fingerprint {recorded['fingerprint'][:12]}), but the "
+            f"model given, {name!r}, has other weights (fingerprint {found[:12]}); load the recorded base, or pass "
+            "check_base=False if you mean it"
         )
 
 
@@ -146,7 +151,7 @@ def load_adapter(base_model: nn.Module, folder: Path) -> nn.Module:
     if stored != expected:
         missing, extra = sorted(expected - stored), sorted(stored - expected)
         raise ValueError(
-            f"{path} does not fit the base: {len(missing)} tensors missing (e.g. {missing[:2]}), {len(extra)} left over "
-            f"(e.g. {extra[:2]}); was it saved from another architecture, or renamed?"
+            f"{path} does not fit the base: {len(missing)} tensors missing (e.g. {missing[:2]}), {len(extra)} left "
+            f"over (e.g. {extra[:2]}); was it saved from another architecture, or renamed?"
         )
     return model

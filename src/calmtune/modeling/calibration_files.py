@@ -48,7 +48,9 @@ def load_calibration(directory: str | Path) -> tuple[LogitAdjustment | None, dic
     folder = Path(directory)
     path = folder / CALIBRATION_FILE
     if not path.is_file():
-        raise FileNotFoundError(f"{path} not found; expected a directory saved by calmtune (calmtune train, or save_model)")
+        raise FileNotFoundError(
+            f"{path} not found; expected a directory saved by calmtune (calmtune train, or save_model)"
+        )
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -64,7 +66,9 @@ def load_calibration(directory: str | Path) -> tuple[LogitAdjustment | None, dic
     try:
         tensors = load_file(tensors_path)
     except SafetensorError as error:
-        raise ValueError(f"{tensors_path}: not a readable safetensors file ({error}); copy or train it again") from error
+        raise ValueError(
+            f"{tensors_path}: not a readable safetensors file ({error}); copy or train it again"
+        ) from error
     if sorted(tensors) != sorted(TENSORS):
         raise ValueError(f"{tensors_path}: expected the tensors {sorted(TENSORS)}, got {sorted(tensors)}")
     dtype = tensors["logit_shift"].dtype
@@ -72,7 +76,9 @@ def load_calibration(directory: str | Path) -> tuple[LogitAdjustment | None, dic
     for name in TENSORS:
         target = getattr(adjustment, name)
         if tensors[name].shape != target.shape:
-            raise ValueError(f"{tensors_path}: {name} has shape {tuple(tensors[name].shape)}, expected {tuple(target.shape)}")
+            raise ValueError(
+                f"{tensors_path}: {name} has shape {tuple(tensors[name].shape)}, expected {tuple(target.shape)}"
+            )
         target.data.copy_(tensors[name])
     return adjustment, record
 

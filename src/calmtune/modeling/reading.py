@@ -1,8 +1,8 @@
 """Reading a causal language model: hidden states at chosen positions, and from them the scores of an item's options.
 
-Only the trunk is run over a batch; the output head meets the positions that are read and no others. An item with several
-options is one row: the prompt once, then a branch for each option that sees the prompt and itself (a 4-D attention mask), so a
-prompt is encoded once however many options it has.
+Only the trunk is run over a batch; the output head meets the positions that are read and no others. An item with
+several options is one row: the prompt once, then a branch for each option that sees the prompt and itself (a 4-D
+attention mask), so a prompt is encoded once however many options it has.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class OptionScores:
     Attributes:
         scores: [B, K] float32, -inf for absent options: letters' logits, or (normalised) log-probabilities of texts.
         option_mass: [B], probability of all options together under the full vocabulary, in [0, 1].
-        token_entropy: [B], mean entropy in nats of the vocabulary distribution at the positions read; None unless asked for.
+        token_entropy: [B], mean entropy in nats of the vocabulary distribution at the positions read; None unless asked
+            for.
     """
 
     scores: Tensor
@@ -87,7 +88,8 @@ def attention_mask(segments: Tensor, implementation: str, dtype: torch.dtype = t
 
     Args:
         segments: int64 [B, L]; 0 the prompt, j >= 1 the branch of option j - 1, -1 padding.
-        implementation: the model's attention implementation; ``"eager"`` adds its mask, so it gets 0 and the lowest number.
+        implementation: the model's attention implementation; ``"eager"`` adds its mask, so it gets 0 and the lowest
+            number.
 
     Returns:
         int64 [B, L] where no row branches, else bool (or ``dtype`` for eager) [B, 1, L, L].
@@ -99,8 +101,8 @@ def attention_mask(segments: Tensor, implementation: str, dtype: torch.dtype = t
         return (segments >= 0).long()
     if implementation not in ("sdpa", "eager"):
         raise ValueError(
-            f"attn_implementation {implementation!r} takes no branching mask, which text scoring needs; load the model with "
-            "attn_implementation: sdpa"
+            f"attn_implementation {implementation!r} takes no branching mask, which text scoring needs; load the model "
+            "with attn_implementation: sdpa"
         )
     query, key = segments[:, :, None], segments[:, None, :]
     length = segments.shape[1]
@@ -110,7 +112,9 @@ def attention_mask(segments: Tensor, implementation: str, dtype: torch.dtype = t
     allowed = (allowed | torch.eye(length, dtype=torch.bool, device=segments.device))[:, None]
     if implementation == "sdpa":
         return allowed
-    return torch.zeros(allowed.shape, dtype=dtype, device=segments.device).masked_fill_(~allowed, torch.finfo(dtype).min)
+    return torch.zeros(allowed.shape, dtype=dtype, device=segments.device).masked_fill_(
+        ~allowed, torch.finfo(dtype).min
+    )
 
 
 def read_hidden(model: nn.Module, batch: Batch) -> Tensor:
@@ -125,7 +129,9 @@ def read_hidden(model: nn.Module, batch: Batch) -> Tensor:
     mask = attention_mask(segments, getattr(config, "_attn_implementation", "eager"), base.dtype)  # type: ignore[arg-type]
     window = getattr(config, "sliding_window", None)
     if mask.dim() == 4 and window and segments.shape[1] > window:
-        raise ValueError(f"a row of {segments.shape[1]} tokens exceeds the model's sliding window of {window}; shorten max_length")
+        raise ValueError(
+            f"a row of {segments.shape[1]} tokens exceeds the model's sliding window of {window}; shorten max_length"
+        )
     trunk = base.get_decoder() if hasattr(base, "get_decoder") else base.base_model  # type: ignore[operator]
     output = trunk(
         input_ids=batch["input_ids"], attention_mask=mask, position_ids=batch["position_ids"], use_cache=False
@@ -212,13 +218,15 @@ def check_readable(model: nn.Module, batch: Batch) -> None:
     mask = attention_mask(one["segments"], getattr(base.config, "_attn_implementation", "eager"), base.dtype)  # type: ignore[arg-type]
     with eval_mode(model):
         ours = head_of(model)(read_hidden(model, one)).float()
-        theirs = base(input_ids=one["input_ids"], attention_mask=mask, position_ids=one["position_ids"], use_cache=False)
+        theirs = base(
+            input_ids=one["input_ids"], attention_mask=mask, position_ids=one["position_ids"], use_cache=False
+        )
     expected = theirs.logits[0, here].float()
     tolerance = 1e-3 if base.dtype == torch.float32 else 0.25
     # weights that are not finite are another fault, which the first step or the first score names
     if not torch.allclose(ours, expected, rtol=0, atol=tolerance, equal_nan=True):
         gap = (ours - expected).abs().max().item()
         raise ValueError(
-            f"{type(base).__name__}: logits read through trunk and head differ from the model's own by {gap:.3g} (allowed "
-            f"{tolerance:g}); this architecture changes its logits after the head and is not supported yet"
+            f"{type(base).__name__}: logits read through trunk and head differ from the model's own by {gap:.3g} "
+            f"(allowed {tolerance:g}); this architecture changes its logits after the head and is not supported yet"
         )

@@ -65,14 +65,14 @@ class Comparison:
         fit_temperature: takes logits [N, K] (absent options -inf) and labels [N]; ``TemperatureScaler().fit`` is meant.
         training_log: the trainer's log history; records may lack keys.
         settings: the resolved configuration, JSON values only.
-        decision: ``{"distribution": "raw" | "adjusted", "temperature": float}`` as chosen on the calibration split; None
-            lets the report choose by the lowest calibration NLL.
+        decision: ``{"distribution": "raw" | "adjusted", "temperature": float}`` as chosen on the calibration split;
+            None lets the report choose by the lowest calibration NLL.
         texts: question and options by item id, for the list of worst items; ids without a text are shown by id alone.
         title: the page's title.
 
     Raises:
-        ValueError: no variant or domain, repeated names, predictions missing, items or labels that differ between variants, or
-            a test item that is also a calibration item.
+        ValueError: no variant or domain, repeated names, predictions missing, items or labels that differ between
+            variants, or a test item that is also a calibration item.
     """
 
     variants: Sequence[Variant]
@@ -144,12 +144,16 @@ def _check_variant(variant: Variant, first: Variant, shifts: Mapping[str, Shift]
     calibration = set(variant.calibration.ids)
     for domain in shifts:
         if domain not in variant.tests or not len(variant.tests[domain]):
-            raise ValueError(f"variant {variant.name!r} has no predictions on {domain!r}; it has {sorted(variant.tests)}")
+            raise ValueError(
+                f"variant {variant.name!r} has no predictions on {domain!r}; it has {sorted(variant.tests)}"
+            )
         mine, theirs = variant.tests[domain], first.tests[domain]
         where = f"variant {variant.name!r}, domain {domain!r}"
         both = sorted(calibration & set(mine.ids))
         if both:
-            raise ValueError(f"{where}: {len(both)} test items are also calibration items, e.g. {both[0]!r}; split them first")
+            raise ValueError(
+                f"{where}: {len(both)} test items are also calibration items, e.g. {both[0]!r}; split them first"
+            )
         apart = sorted(set(mine.ids) ^ set(theirs.ids))
         if apart:
             raise ValueError(
@@ -159,6 +163,7 @@ def _check_variant(variant: Variant, first: Variant, shifts: Mapping[str, Shift]
         for item, other in zip(align(mine, theirs.ids), theirs, strict=True):
             if item.label != other.label or len(item.scores) != len(other.scores):
                 raise ValueError(
-                    f"{where}, item {item.id!r}: label {item.label} of {len(item.scores)} options, but {first.name!r} has "
+                    f"{where}, item {item.id!r}: label {item.label} of {len(item.scores)} options, but "
+                    f"{first.name!r} has "
                     f"label {other.label} of {len(other.scores)}"
                 )

@@ -43,8 +43,8 @@ class Panel:
 def curve_panels(log: Sequence[Mapping[str, Any]]) -> tuple[Panel, ...]:
     """The panels for which the log has at least one finite value.
 
-    A step logged twice (after a resume) counts as logged last; records without a step are skipped, as they have no place on
-    the axis.
+    A step logged twice (after a resume) counts as logged last; records without a step have no place on the axis and are
+    skipped.
 
     >>> [panel.title for panel in curve_panels([{"step": 1, "loss": 2.0}, {"step": 2, "cosine": 0.1}])]
     ['Training loss', 'Cosine of ∇f and ∇q']
@@ -54,18 +54,22 @@ def curve_panels(log: Sequence[Mapping[str, Any]]) -> tuple[Panel, ...]:
         lines = {label: series for label, key in keys.items() if (series := _series(log, (key,))) is not None}
         values = _series(log, band_keys) if band_keys else None
         if lines or values:
-            panels.append(Panel(title, unit, {k: (v[0], v[1]) for k, v in lines.items()}, values))  # type: ignore[arg-type]
+            panels.append(Panel(title, unit, {k: (v[0], v[1]) for k, v in lines.items()}, values))
     return tuple(panels)
 
 
 def draw_panel(axes: Axes, panel: Panel) -> None:
     """Draw one panel into the axes."""
     for (label, (steps, values)), colour in zip(panel.lines.items(), (ACCENT, WARM, MUTED), strict=False):
-        axes.plot(steps, values, color=colour, linewidth=1.2, marker="o" if len(steps) < 2 else "", markersize=3, label=label)
+        axes.plot(
+            steps, values, color=colour, linewidth=1.2, marker="o" if len(steps) < 2 else "", markersize=3, label=label
+        )
     if panel.band is not None:
         steps, low, mean, high = panel.band
         axes.fill_between(steps, low, high, color=ACCENT, alpha=0.18, linewidth=0, label="min to max")
-        axes.plot(steps, mean, color=ACCENT, linewidth=1.2, marker="o" if len(steps) < 2 else "", markersize=3, label="mean")
+        axes.plot(
+            steps, mean, color=ACCENT, linewidth=1.2, marker="o" if len(steps) < 2 else "", markersize=3, label="mean"
+        )
     axes.set_title(f"{panel.title} ({panel.unit})" if panel.unit else panel.title)
     axes.grid(True, axis="y")
     axes.set_xlabel("step")
@@ -108,9 +112,10 @@ def _series(log: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Any:
     """(steps, values of each key) over the records that have a step and every key as a finite number, or None."""
     found: dict[float, tuple[float, ...]] = {}
     for record in log:
-        values = [record.get(key) for key in ("step", *keys)]
+        values = [record.get(key, math.nan) for key in ("step", *keys)]
         if all(isinstance(value, int | float) and math.isfinite(value) for value in values):
-            found[float(values[0])] = tuple(float(value) for value in values[1:])  # type: ignore[arg-type]
+            step, *rest = map(float, values)
+            found[step] = tuple(rest)
     if not found:
         return None
     steps = tuple(sorted(found))

@@ -1,4 +1,4 @@
-"""Matplotlib figures as bytes: SVG that takes its colours from the page it stands in, and PNG, both the same every time."""
+"""Matplotlib figures as bytes, the same every time: PNG, and SVG that takes its colours from the page around it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,9 +21,11 @@ WARM = "#b0521f"
 # each colour is used nowhere else, so it can be exchanged for the page's own variable in the SVG text
 _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", ACCENT: "--accent", WARM: "--warm"}
 
-_STYLE = {
+_STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so that a figure does not depend on the machine's fonts
+    "font.sans-serif": [
+        "DejaVu Sans"
+    ],  # comes with matplotlib, so that a figure does not depend on the machine's fonts
     "font.size": 8.5,
     "text.color": INK,
     "axes.labelcolor": MUTED,
@@ -62,7 +64,7 @@ def report_style() -> Iterator[None]:
         raise ValueError("figures need matplotlib, which is not installed: pip install 'calmtune[plot]'") from error
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+        mpl.rcParams.update(cast("Any", _STYLE))
         yield
 
 
@@ -97,7 +99,10 @@ def to_svg(figure: Figure, *, name: str, description: str) -> str:
     box = re.search(r'viewBox="[^"]*"', text)
     assert box is not None, "matplotlib writes a viewBox"
     text = re.sub(
-        r"^<svg[^>]*>", f'<svg class="figure" role="img" aria-label="{escape(description)}" {box.group()}>', text, count=1
+        r"^<svg[^>]*>",
+        f'<svg class="figure" role="img" aria-label="{escape(description)}" {box.group()}>',
+        text,
+        count=1,
     )
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = text.replace("url(#", f"url(#{name}-").replace('xlink:href="#', f'href="#{name}-')

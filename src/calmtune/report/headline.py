@@ -1,4 +1,4 @@
-"""What changed, in plain words: sentences made from the numbers, as willing to say 'worse' or 'not shown' as 'better'."""
+"""What changed, in plain words made from the numbers, as willing to say 'worse' or 'not shown' as 'better'."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOW_MASS = 0.5
 
 
 def headline(summary: Summary) -> tuple[str, ...]:
-    """One sentence for the whole, then one each for what happened in domain and out of domain, the choice, and warnings."""
+    """One sentence for the whole, then in domain, out of domain, temperature scaling, the choice, and warnings."""
     sentences = [_verdict(summary)]
     for shift in ("ID", "OOD"):
         column = summary.column(shift)
@@ -30,8 +30,10 @@ def choice_sentence(summary: Summary) -> str:
     lowest = min(candidates, key=lambda row: row.calibration_nll.value)
     aside = "" if lowest == chosen else f" (the lowest there is {lowest.label})"
     return (
-        f"The model is used as {chosen.label}, chosen on the calibration split by {how}{aside}, without a look at any test item. "
-        f"NLL there, n = {chosen.calibration_nll.n}: {values}. A temperature is fitted on this same split, so it can only lower "
+        f"The model is used as {chosen.label}, chosen on the calibration split by {how}{aside}, without a look at "
+        "any test item. "
+        f"NLL there, n = {chosen.calibration_nll.n}: {values}. A temperature is fitted on this same split, so it "
+        "can only lower "
         "the NLL there."
     )
 
@@ -60,7 +62,8 @@ def _shift_sentence(summary: Summary, column: Column) -> str:
     where = f"{_SHIFTS[column.shift]} ({', '.join(column.domains)}; n = {column.n})"
     before = summary.cells[summary.first, column.name].estimates
     if summary.choice.row == summary.first:
-        return f"{where}, conf-ECE is {with_interval(before['conf_ece'])} and accuracy {with_interval(before['accuracy'])}."
+        ece, accuracy = with_interval(before["conf_ece"]), with_interval(before["accuracy"])
+        return f"{where}, conf-ECE is {ece} and accuracy {accuracy}."
     after = summary.cells[summary.choice.row, column.name]
     parts = [
         _change(name, before[key], after.estimates[key], after.versus_first[key])
@@ -87,7 +90,7 @@ def _change(name: str, before: Estimate, after: Estimate, change: Difference) ->
 
 
 def _against_scaling(summary: Summary) -> tuple[str, ...]:
-    """How the chosen row stands against a temperature on the first model alone, which the reader can have for nothing."""
+    """How the chosen row stands against a temperature on the first model, which the reader can have for nothing."""
     scaled = summary.rows[1]
     if not summary.versus_scaled or summary.choice.row == summary.first:
         return ()
@@ -97,7 +100,9 @@ def _against_scaling(summary: Summary) -> tuple[str, ...]:
         if column is not None:
             alone = summary.cells[scaled.label, column.name].estimates["conf_ece"]
             change = summary.versus_scaled[column.name]["conf_ece"]
-            word = _word(change, better="lower than that", worse="higher than that", unclear="not shown to differ from it")
+            word = _word(
+                change, better="lower than that", worse="higher than that", unclear="not shown to differ from it"
+            )
             paired = f"{number(change.value, sign=True)} {interval(change, sign=True)}, {p_text(change.p_value)}"
             parts.append(f"{_SHIFTS[shift].lower()} {with_interval(alone)}, and the chosen row is {word} ({paired})")
     how = f"T = {scaled.temperature:.2f}" if scaled.identified else "T not identified"
@@ -109,16 +114,21 @@ def _warnings(summary: Summary) -> tuple[str, ...]:
     for row in summary.rows:
         if not row.identified:
             found.append(
-                f"The temperature of {row.label} is not identified by its calibration split (the best value lies at or beyond "
+                f"The temperature of {row.label} is not identified by its calibration split (the best value lies "
+                "at or beyond "
                 "a bound, or the scores say nothing); do not rely on that row."
             )
     for (label, name), cell in summary.cells.items():
         if cell.option_mass is not None and cell.option_mass.value < LOW_MASS and not summary.row(label).row.scaled:
             found.append(
-                f"On {name}, {label} puts only {with_interval(cell.option_mass)} of the vocabulary's probability on the "
+                f"On {name}, {label} puts only {with_interval(cell.option_mass)} of the vocabulary's probability "
+                "on the "
                 "options' first tokens: the option probabilities describe a small part of what it would say."
             )
         if cell.ties and not summary.row(label).row.scaled:
             n = cell.estimates["accuracy"].n
-            found.append(f"On {name}, {label} has {cell.ties} of {n} items with tied options; ties are {summary.definitions['ties']}.")
+            found.append(
+                f"On {name}, {label} has {cell.ties} of {n} items with tied options; ties are "
+                f"{summary.definitions['ties']}."
+            )
     return tuple(found)

@@ -17,7 +17,7 @@ from calmtune.report.glossary import glossary
 from calmtune.report.headline import headline
 from calmtune.report.intervals import plot_intervals
 from calmtune.report.measures import COMPARED, MEASURES
-from calmtune.report.numbers import interval, number, p_text
+from calmtune.report.numbers import interval, number
 from calmtune.report.reliability import describe, plot_reliability
 from calmtune.report.summary import Column, Summary
 from calmtune.report.tables import Table, detail_table, difference_table, notes, overview_table
@@ -45,24 +45,27 @@ def render_html(summary: Summary) -> str:
                 for place, panel in enumerate(curve_panels(summary.comparison.training_log))
             ],
         }
-    return page.render(
-        title=summary.comparison.title,
-        style=Markup(room.joinpath("style.css").read_text(encoding="utf-8")),
-        byline=_byline(summary),
-        verdict=verdict,
-        sentences=sentences,
-        key_figures=_key_figures(summary),
-        first=summary.first,
-        chosen=summary.choice.row,
-        overview=_with_starts(overview_table(summary)),
-        differences=_with_starts(difference_table(summary, summary.columns)),
-        details=[_with_starts(transposed(detail_table(summary, column))) for column in summary.columns],
-        notes=notes(summary),
-        worst=_worst(summary),
-        settings=list(flatten(summary.comparison.settings)),
-        glossary=glossary(summary),
-        **pictures,
-    ) + "\n"
+    return (
+        page.render(
+            title=summary.comparison.title,
+            style=Markup(room.joinpath("style.css").read_text(encoding="utf-8")),
+            byline=_byline(summary),
+            verdict=verdict,
+            sentences=sentences,
+            key_figures=_key_figures(summary),
+            first=summary.first,
+            chosen=summary.choice.row,
+            overview=_with_starts(overview_table(summary)),
+            differences=_with_starts(difference_table(summary, summary.columns)),
+            details=[_with_starts(transposed(detail_table(summary, column))) for column in summary.columns],
+            notes=notes(summary),
+            worst=_worst(summary),
+            settings=list(flatten(summary.comparison.settings)),
+            glossary=glossary(summary),
+            **pictures,
+        )
+        + "\n"
+    )
 
 
 def write_html(summary: Summary, path: Path) -> Path:
@@ -105,7 +108,9 @@ def _with_starts(table: Table) -> dict[str, Any]:
 
 def _byline(summary: Summary) -> str:
     d = summary.definitions
-    domains = ", ".join(f"{column.name} ({column.shift}, n = {column.n})" for column in summary.columns if not column.pooled)
+    domains = ", ".join(
+        f"{column.name} ({column.shift}, n = {column.n})" for column in summary.columns if not column.pooled
+    )
     return f"Test domains: {domains}. Brackets hold 95 % intervals. {d['n_bins']} equal-width bins, seed {d['seed']}."
 
 
@@ -124,7 +129,8 @@ def _key_figures(summary: Summary) -> list[dict[str, str]]:
                     "before": number(before.estimates[key].value),
                     "after": number(after.estimates[key].value),
                     "intervals": f"{interval(before.estimates[key])} → {interval(after.estimates[key])}",
-                    "paired": f"Δ {number(change.value, sign=True)} {interval(change, sign=True)}, {p_text(change.p_value)}",
+                    "paired": f"Δ {number(change.value, sign=True)} {interval(change, sign=True)}, "
+                    "{p_text(change.p_value)}",
                 }
             )
     return found
@@ -151,7 +157,8 @@ def _worst(summary: Summary) -> list[tuple[str, list[dict[str, Any]]]]:
     if summary.choice.row != summary.first:
         lists.append(("after", f"Most confident errors of {summary.choice.row}"))
     return [
-        (title, [_worst_item(summary, item) for item in summary.worst if item.worst_for == side]) for side, title in lists
+        (title, [_worst_item(summary, item) for item in summary.worst if item.worst_for == side])
+        for side, title in lists
     ]
 
 

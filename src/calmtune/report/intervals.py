@@ -57,4 +57,7 @@ def plot_all_intervals(summary: Summary) -> Figure:
 def _widest(summary: Summary) -> float:
     """The largest number drawn, so that all columns have one scale."""
     cells = summary.cells.values()
-    return max(max(cell.estimates["conf_ece"].high, cell.estimates["conf_ece"].value, cell.null_band.high, 0.01) for cell in cells)
+    return max(
+        max(cell.estimates["conf_ece"].high, cell.estimates["conf_ece"].value, cell.null_band.high, 0.01)
+        for cell in cells
+    )

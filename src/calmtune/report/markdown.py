@@ -71,7 +71,9 @@ def escape(text: str) -> str:
     '&lt;script&gt; a\\\\_b \\\\*c\\\\* \\\\| d'
     """
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return "".join(f"\\{character}" if character in "\\`*_[]#|~$" else character for character in text).replace("\n", " ")
+    return "".join(f"\\{character}" if character in "\\`*_[]#|~$" else character for character in text).replace(
+        "\n", " "
+    )
 
 
 def _drawings(summary: Summary) -> dict[str, Callable[[], Figure]]:

@@ -24,11 +24,12 @@ class Measure:
     Args:
         title: as in the head of a table.
         better: ``"lower"``, ``"higher"``, or None where neither end is good in itself.
-        arrays: what the function takes: ``"outcome"`` for confidence and correct, ``"options"`` for probabilities, labels and
-            option counts.
+        arrays: what the function takes: ``"outcome"`` for confidence and correct, ``"options"`` for probabilities,
+            labels and option counts.
         function: takes those arrays and the number of bins.
-        interval: ``"bca"`` corrects for resampling pushing conf-ECE and MCE upward. cw-ECE, spread over so many more bins, is
-            pushed so far that BCa would close up on the smallest resample, a precision nobody has; it keeps ``"percentile"``.
+        interval: ``"bca"`` corrects for resampling pushing conf-ECE and MCE upward. cw-ECE, spread over so many more
+            bins, is pushed so far that BCa would close up on the smallest resample, a precision nobody has; it keeps
+            ``"percentile"``.
         slow: whether fewer resamples are drawn.
         unit: for reading, e.g. ``"nats"``.
     """
@@ -57,9 +58,7 @@ MEASURES: dict[str, Measure] = {
     ),
     "cw_ece": Measure("cw-ECE", "lower", "options", lambda p, y, k, bins: metrics.classwise_ece(p, y, bins, k)),
     "accuracy": Measure("accuracy", "higher", "outcome", lambda c, o, bins: metrics.accuracy(o)),
-    "nll": Measure(
-        "NLL", "lower", "options", lambda p, y, k, bins: metrics.negative_log_likelihood(p, y), unit="nats"
-    ),
+    "nll": Measure("NLL", "lower", "options", lambda p, y, k, bins: metrics.negative_log_likelihood(p, y), unit="nats"),
     "confidence": Measure("mean confidence", None, "outcome", lambda c, o, bins: float(c.mean())),
     "gap": Measure("overconfidence gap", None, "outcome", lambda c, o, bins: metrics.overconfidence_gap(c, o)),
     "smooth_ece": Measure("smooth ECE", "lower", "outcome", lambda c, o, bins: metrics.smooth_ece(c, o), slow=True),
@@ -89,7 +88,8 @@ def estimate(measure: Measure, reading: Reading, *, n_bins: int, seed: int, n_re
     """The measure on a reading, with its 95 % interval.
 
     Example:
-        >>> two = Reading(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1]), np.array([2, 2]), np.array([0, 1]), np.ones(2), 0)
+        >>> labels, p = np.array([0, 1]), np.array([[0.9, 0.1], [0.4, 0.6]])
+        >>> two = Reading(p, labels, np.array([2, 2]), labels, np.ones(2), 0)
         >>> estimate(MEASURES["accuracy"], two, n_bins=10, seed=0, n_resamples=10)
         Estimate(value=1.0, low=1.0, high=1.0, n=2)
     """
@@ -117,7 +117,13 @@ def difference(measure: Measure, a: Reading, b: Reading, *, n_bins: int, seed: i
 
 
 def best_row(
-    measure: Measure, readings: dict[str, Reading], values: dict[str, float], *, n_bins: int, seed: int, n_resamples: int
+    measure: Measure,
+    readings: dict[str, Reading],
+    values: dict[str, float],
+    *,
+    n_bins: int,
+    seed: int,
+    n_resamples: int,
 ) -> str | None:
     """The row that is better than every other one by a paired interval that excludes zero, or None.
 

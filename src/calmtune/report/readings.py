@@ -42,7 +42,7 @@ class Reading:
     @property
     def correct(self) -> NDArray[np.bool_]:
         """Whether the chosen option is the gold one, bool [N]."""
-        return self.choices == self.labels
+        return np.asarray(self.choices == self.labels)
 
 
 def read(predictions: Predictions, *, adjusted: bool, temperature: float) -> Reading:

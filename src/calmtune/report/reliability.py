@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,10 +43,12 @@ def draw_reliability(upper: Axes, lower: Axes, table: ReliabilityTable, ece: Est
     upper.set(xlim=(0, 1), ylim=(0, 1), xticks=np.linspace(0, 1, 6), yticks=np.linspace(0, 1, 6), ylabel="accuracy")
     upper.tick_params(labelbottom=False)
     # both lines start over the axis labels: beside the axes alone there is no room for an interval
-    for text, up, style in ((title, 15, {"fontsize": 9, "fontweight": "bold"}), (describe(table, ece), 5, {"color": MUTED})):
-        upper.annotate(
-            text, (0, 1), (-24, up), xycoords="axes fraction", textcoords="offset points", **{"fontsize": 7.5, **style}
-        )
+    for text, up, style in (
+        (title, 15, {"fontsize": 9, "fontweight": "bold"}),
+        (describe(table, ece), 5, {"color": MUTED}),
+    ):
+        options: dict[str, Any] = {"fontsize": 7.5, **style}
+        upper.annotate(text, (0, 1), (-24, up), xycoords="axes fraction", textcoords="offset points", **options)
     counts = np.asarray(table.count)[filled]
     lower.bar(low, counts, width=(high - low) * 0.92, align="edge", color=MUTED, alpha=0.55, linewidth=0)
     lower.set(xlim=(0, 1), xticks=np.linspace(0, 1, 6), xlabel="confidence", ylabel="items")

@@ -104,7 +104,8 @@ class Summary:
         columns: test domains in order, then pooled columns.
         cells: by (row label, column name).
         choice: the row that is used, and among which it was chosen.
-        versus_scaled: the chosen row minus the first row at its fitted temperature, by column and measure; empty when they are one.
+        versus_scaled: the chosen row minus the first row at its fitted temperature, by column and measure; empty when
+            they are one.
         worst: items answered wrongly with the highest confidence.
         definitions: how every number was found, said once.
         comparison: what it was computed from.
@@ -126,13 +127,12 @@ class Summary:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The rows worth a picture: the first model and the last one, read in every way, without what lies between them."""
+        """The rows worth a picture: those of the first model and of the last one."""
         ends = {self.rows[0].row.variant, self.rows[-1].row.variant}
         return tuple(
             row.label
             for row in self.rows
-            if row.row.variant in ends
-            and (row.label == self.choice.row or not self._raw_scaled_beside_adjusted(row))
+            if row.row.variant in ends and (row.label == self.choice.row or not self._raw_scaled_beside_adjusted(row))
         )
 
     def _raw_scaled_beside_adjusted(self, row: FittedRow) -> bool:
@@ -150,7 +150,7 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values only; NaN becomes null and infinity the string ``"inf"``."""
-        return _plain(
+        plain: dict[str, Any] = _plain(
             {
                 "title": self.comparison.title,
                 "definitions": self.definitions,
@@ -159,14 +159,14 @@ class Summary:
                 "choice": asdict(self.choice),
                 "versus_scaled": self.versus_scaled,
                 "cells": [
-                    {"row": row, "column": column} | {key: value for key, value in vars(cell).items()}
-                    for (row, column), cell in self.cells.items()
+                    {"row": row, "column": column} | dict(vars(cell)) for (row, column), cell in self.cells.items()
                 ],
                 "worst": [asdict(item) for item in self.worst],
                 "training_log": list(self.comparison.training_log),
                 "settings": self.comparison.settings,
             }
         )
+        return plain
 
     def to_text(self) -> str:
         """:meth:`to_json` as text, the same bytes every time."""
@@ -186,9 +186,7 @@ def summarise(comparison: Comparison, *, n_bins: int = 10, seed: int = 0, n_resa
         ValueError: a decision that fits no row, or wrong settings.
     """
     options = {"n_bins": n_bins, "seed": seed, "n_resamples": n_resamples}
-    rows = tuple(
-        fitted for variant in comparison.variants for fitted in _fit_rows(variant, comparison, options)
-    )
+    rows = tuple(fitted for variant in comparison.variants for fitted in _fit_rows(variant, comparison, options))
     columns = _columns(comparison)
     readings = {
         (row.label, domain): read(
@@ -198,7 +196,9 @@ def summarise(comparison: Comparison, *, n_bins: int = 10, seed: int = 0, n_resa
         for domain in comparison.shifts
     }
     parts = {
-        column.name: {row.label: concatenate([readings[row.label, domain] for domain in column.domains]) for row in rows}
+        column.name: {
+            row.label: concatenate([readings[row.label, domain] for domain in column.domains]) for row in rows
+        }
         for column in columns
     }
     cells: dict[tuple[str, str], Cell] = {}
@@ -251,7 +251,9 @@ def _column_cells(parts: Mapping[str, Reading], first: str, options: Mapping[str
         for label, reading in parts.items()
     }
     best = {
-        key: best_row(MEASURES[key], dict(parts), {label: found[key].value for label, found in estimates.items()}, **options)
+        key: best_row(
+            MEASURES[key], dict(parts), {label: found[key].value for label, found in estimates.items()}, **options
+        )
         for key in RANKED
     }
     return {

@@ -17,9 +17,9 @@ from calmtune.report.measures import COMPARED, HEADLINE, MEASURES
 from calmtune.report.numbers import Estimate, compact, interval, number, p_text
 from calmtune.report.summary import Column, FittedRow, Summary
 
-
 OUTSIDE = (
-    "Where an interval lies above its own number: a binned error counts noise as error, and resampling adds noise; the true "
+    "Where an interval lies above its own number: a binned error counts noise as error, and resampling adds "
+    "noise; the true "
     "value is then rather below the number than above it."
 )
 
@@ -114,7 +114,9 @@ def difference_table(summary: Summary, columns: Sequence[Column]) -> Table:
             for key in COMPARED:
                 cells.append(
                     TableCell(
-                        number(versus[key].value, sign=True), interval(versus[key], sign=True), p_text(versus[key].p_value)
+                        number(versus[key].value, sign=True),
+                        interval(versus[key], sign=True),
+                        p_text(versus[key].p_value),
                     )
                 )
         rows.append((row.label, tuple(cells)))
@@ -193,7 +195,8 @@ def to_latex(table: Table) -> str:
 
 CSV_FIELDS = (
     "row", "column", "shift", "measure", "value", "low", "high", "n", "null_low", "null_high", "difference",
-    "difference_low", "difference_high", "p_value", "best", "temperature", "identified", "n_bins", "n_resamples", "seed",
+    "difference_low", "difference_high", "p_value", "best", "temperature", "identified", "n_bins", "n_resamples",
+    "seed",
 )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ class CalmConfig(TrainingArguments):
     """Arguments of :class:`calmtune.CalmTrainer`.
 
     Everything of ``transformers.TrainingArguments`` keeps its name and meaning. ``per_device_train_batch_size`` times
-    ``gradient_accumulation_steps`` is the lower batch B_T; ``upper_batch_size`` is B_V. ``max_grad_norm`` clips theta only.
+    ``gradient_accumulation_steps`` is the lower batch B_T; ``upper_batch_size`` is B_V. ``max_grad_norm`` clips theta
+    only.
 
     Raises:
         ValueError: every value that cannot work, all in one message.
@@ -28,19 +29,20 @@ class CalmConfig(TrainingArguments):
     method: Literal["calm", "sft"] = _option("calm", "Training method: calm (bilevel), or sft (plain cross-entropy).")  # type: ignore[assignment]
     level: Literal["auto", "options", "vocabulary"] = _option(  # type: ignore[assignment]
         "auto",
-        "Distribution that is trained and calibrated: options (an item's own options), vocabulary (tokens at answer positions, "
-        "the paper's form), or auto: options where the rows have options, else vocabulary.",
+        "Distribution that is trained and calibrated: options (an item's own options), vocabulary (tokens at answer "
+        "positions, the paper's form), or auto: options where the rows have options, else vocabulary.",
     )
     scoring: Literal["text", "letter"] = _option(  # type: ignore[assignment]
         "text",
-        "How options are scored: letter (logits of A, B, ...; the paper's) or text (log-probability of each option's text; "
-        "the one at which small models are above chance).",
+        "How options are scored: letter (logits of A, B, ...; the paper's) or text (log-probability of each option's "
+        "text; the one at which small models are above chance).",
     )
     normalisation: Literal["sum", "token", "byte"] = _option(  # type: ignore[assignment]
         "sum", "Text scores: sum of token log-probabilities, or their mean per token or per UTF-8 byte."
     )
     template: Literal["auto", "chat", "plain"] = _option(  # type: ignore[assignment]
-        "auto", "Prompt template: the tokenizer's chat template, a plain one, or auto: chat where the tokenizer has one."
+        "auto",
+        "Prompt template: the tokenizer's chat template, a plain one, or auto: chat where the tokenizer has one.",
     )
     system_prompt: str | None = _option(None, "System prompt for the chat template.")  # type: ignore[assignment]
     max_length: int = _option(1024, "Longest allowed example in tokens; longer ones are refused by id, never cut.")  # type: ignore[assignment]
@@ -68,11 +70,13 @@ class CalmConfig(TrainingArguments):
     )
     entropy_positions: Literal["auto", "first", "response"] = _option(  # type: ignore[assignment]
         "auto",
-        "At vocabulary level, where the entropy is read: the position after the prompt (first, needs no label), the answer's "
-        "tokens (response), or auto: first for letters, response for texts.",
+        "At vocabulary level, where the entropy is read: the position after the prompt (first, needs no label), the "
+        "answer's tokens (response), or auto: first for letters, response for texts.",
     )
     entropy_target: float | None = _option(  # type: ignore[assignment]
-        None, "Entropy in nats above which the upper level stops pushing (an item's entropy counts up to it); None: no target."
+        None,
+        "Entropy in nats above which the upper level stops pushing (an item's entropy counts up to it); "
+        "None: no target.",
     )
     eta: float = _option(1.0, "BOME's eta: how fast the task loss must keep falling; larger protects the task more.")  # type: ignore[assignment]
     barrier: Literal["gradient", "residual"] = _option(  # type: ignore[assignment]
@@ -81,12 +85,16 @@ class CalmConfig(TrainingArguments):
     inner_steps: int = _option(1, "T: gradient steps from theta to the surrogate.")  # type: ignore[assignment]
     inner_learning_rate: float = _option(0.01, "a: step size of the surrogate, plain gradient descent.")  # type: ignore[assignment]
 
-    max_bad_steps: int = _option(3, "Steps with a non-finite loss, norm or lambda after which the run ends with a checkpoint.")  # type: ignore[assignment]
-    chunk_size: int | None = _option(None, "Positions whose vocabulary logits exist at once; by default about 4M logits.")  # type: ignore[assignment]
+    max_bad_steps: int = _option(
+        3, "Steps with a non-finite loss, norm or lambda after which the run ends with a checkpoint."
+    )  # type: ignore[assignment]
+    chunk_size: int | None = _option(
+        None, "Positions whose vocabulary logits exist at once; by default about 4M logits."
+    )  # type: ignore[assignment]
 
     # transformers' own, with the default that this trainer needs
     remove_unused_columns: bool = _option(False, "Kept off: the collator needs every field of an example.")  # type: ignore[assignment]
-    report_to: str | list[str] | None = _option("none", "Trackers: none, tensorboard, trackio, wandb, ...")  # type: ignore[assignment]
+    report_to: str | list[str] | None = _option("none", "Trackers: none, tensorboard, trackio, wandb, ...")  # type: ignore[assignment]  # noqa: RUF009 - _option gives a dataclass field
     logging_steps: float = _option(10, "Log every this many steps.")  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -130,12 +138,18 @@ class CalmConfig(TrainingArguments):
         if self.scoring == "letter" and self.normalisation != "sum":
             found.append("normalisation: letters are one token each; leave it at sum, or use scoring: text")
         if self.method == "calm" and self.adjustment == "none" and self.upper_gradient == "alpha":
-            found.append("upper_gradient: alpha needs an adjustment (vector or scalar); with none nothing would follow the entropy")
+            found.append(
+                "upper_gradient: alpha needs an adjustment (vector or scalar); with none nothing would follow "
+                "the entropy"
+            )
         if self.fp16:
             found.append(
-                "fp16: the scaler of half-precision training is not supported, because lambda needs unscaled gradients; "
-                "use bf16: true, or leave both off"
+                "fp16: the scaler of half-precision training is not supported, because lambda needs unscaled "
+                "gradients; use bf16: true, or leave both off"
             )
         if self.deepspeed:
-            found.append("deepspeed: not supported, because ZeRO hides the gradients that lambda is made of; use accelerate without it")
+            found.append(
+                "deepspeed: not supported, because ZeRO hides the gradients that lambda is made of; use "
+                "accelerate without it"
+            )
         return found

@@ -1,7 +1,7 @@
 """What a checkpoint needs beyond transformers' own files, and which checkpoints are whole.
 
-transformers writes a checkpoint file by file, so a run killed meanwhile leaves a folder that looks like one. Ours is marked whole
-by ``calmtune_state.json``, which is written last.
+transformers writes a checkpoint file by file, so a run killed meanwhile leaves a folder that looks like one. Ours is
+marked whole by ``calmtune_state.json``, which is written last.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ STATE_FILE = "calmtune_state.json"
 
 # Arguments that do not change what is computed, or may differ between the first and the second half of a run.
 VOLATILE = {
-    "output_dir", "overwrite_output_dir", "logging_dir", "run_name", "report_to", "disable_tqdm", "log_level", "log_level_replica",
-    "resume_from_checkpoint", "save_steps", "save_strategy", "save_total_limit", "save_only_model", "push_to_hub", "hub_model_id",
-    "hub_token", "hub_strategy", "hub_private_repo", "hub_revision", "hub_always_push", "push_to_hub_token", "do_train", "do_eval", "do_predict",
-    "local_rank", "ddp_timeout", "dataloader_num_workers", "dataloader_pin_memory", "dataloader_prefetch_factor", "project",
-    "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "max_bad_steps", "eval_steps", "eval_strategy", "log_on_each_node", "logging_first_step",
+    "output_dir", "overwrite_output_dir", "logging_dir", "run_name", "report_to", "disable_tqdm", "log_level",
+    "log_level_replica", "resume_from_checkpoint", "save_steps", "save_strategy", "save_total_limit", "save_only_model",
+    "push_to_hub", "hub_model_id", "hub_token", "hub_strategy", "hub_private_repo", "hub_revision", "hub_always_push",
+    "push_to_hub_token", "do_train", "do_eval", "do_predict", "local_rank", "ddp_timeout", "dataloader_num_workers",
+    "dataloader_pin_memory", "dataloader_prefetch_factor", "project", "trackio_space_id", "trackio_bucket_id",
+    "trackio_static_space_id", "max_bad_steps", "eval_steps", "eval_strategy", "log_on_each_node", "logging_first_step",
     "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "restore_callback_states_from_checkpoint",
 }  # fmt: skip
 
@@ -64,3 +65,22 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         elif before != after:
             found.append(f"{prefix}{key}: {before} -> {after}")
     return found
+
+
+def run_identity(
+    arguments: Mapping[str, Any], data: Mapping[str, str], base: Mapping[str, Any], adapters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What two halves of one run must share, as JSON values that compare equal after a round trip."""
+    kept = {key: value for key, value in arguments.items() if key not in VOLATILE}
+    return {"arguments": _plain(kept), "data": _plain(data), "base": _plain(base), "adapters": _plain(adapters)}
+
+
+def _plain(value: Any) -> Any:
+    """JSON values only, in a fixed order, so that two records can be compared after a round trip."""
+    if isinstance(value, dict):
+        return {str(key): _plain(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(_plain(item) for item in value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

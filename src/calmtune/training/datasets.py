@@ -15,7 +15,8 @@ LevelName = Literal["options", "vocabulary"]
 
 
 def as_rows(data: Iterable[Any], name: str) -> list[Any]:
-    """Rows of any accepted kind: calmtune rows, mappings (a list of dicts, a ``datasets.Dataset``), or encoded examples.
+    """Rows of any accepted kind: calmtune rows, mappings (a list of dicts, a ``datasets.Dataset``), or encoded
+    examples.
 
     Raises:
         ValueError: no row, a row of an unknown shape, or a kind that this trainer can't train on; the place is named.
@@ -26,10 +27,14 @@ def as_rows(data: Iterable[Any], name: str) -> list[Any]:
         for i, raw in enumerate(data)
     ]
     if not rows:
-        raise ValueError(f"{name} is empty; expected at least one row (method: calm needs held-out rows in upper_dataset)")
+        raise ValueError(
+            f"{name} is empty; expected at least one row (method: calm needs held-out rows in upper_dataset)"
+        )
     for index, row in enumerate(rows):
         if isinstance(row, OpenQuestion):
-            raise ValueError(f"{name}[{index}]: open questions can't be trained on yet; give an instruction with an output")
+            raise ValueError(
+                f"{name}[{index}]: open questions can't be trained on yet; give an instruction with an output"
+            )
     return rows
 
 
@@ -43,7 +48,9 @@ def choose_level(level: str, rows: Sequence[Any]) -> LevelName:
     if level == "auto":
         return "vocabulary" if bare else "options"
     if level == "options" and bare:
-        raise ValueError(f"level: options needs multiple-choice rows, but row {bare[0]!r} has no options; use level: vocabulary")
+        raise ValueError(
+            f"level: options needs multiple-choice rows, but row {bare[0]!r} has no options; use level: vocabulary"
+        )
     return level  # type: ignore[return-value]
 
 
@@ -103,6 +110,6 @@ def refuse_overlap(train: Sequence[Any], upper: Sequence[Any]) -> None:
     shared = [ours[key] for key in ours.keys() & theirs.keys()]
     if shared:
         raise ValueError(
-            f"{len(shared)} of the upper_dataset's {len(theirs)} prompts are also in train_dataset (e.g. {sorted(shared)[0]!r}); "
-            "the upper level must see held-out inputs"
+            f"{len(shared)} of the upper_dataset's {len(theirs)} prompts are also in train_dataset "
+            f"(e.g. {sorted(shared)[0]!r}); the upper level must see held-out inputs"
         )

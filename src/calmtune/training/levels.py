@@ -1,7 +1,8 @@
 """Where the confidence is read: the two levels at which losses and entropies live.
 
-``options``: the distribution over an item's own options. ``vocabulary``: the distribution over tokens at answer positions. Both
-turn a batch into sums over what they count (items or positions), so that means over a whole effective batch are exact.
+``options``: the distribution over an item's own options. ``vocabulary``: the distribution over tokens at answer
+positions. Both turn a batch into sums over what they count (items or positions), so that means over a whole effective
+batch are exact.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class OptionsLevel:
                 _add(logs, "option_mass", mass.sum(), count)
         return negative_entropy(scores, adjustment, target=self.entropy_target, reduction="sum")
 
-    def _scores(self, model: nn.Module, batch: Batch, *, theta: bool, entropy: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _scores(
+        self, model: nn.Module, batch: Batch, *, theta: bool, entropy: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         with torch.set_grad_enabled(theta and torch.is_grad_enabled()):
             read = option_scores(
                 model, batch, normalisation=self.normalisation, entropy=entropy, chunk_size=self.chunk_size
@@ -132,7 +135,9 @@ class VocabularyLevel:
                 _add(logs, "upper_entropy", -negative_entropy(hidden, adjustment, **common), count)
                 _add(logs, "upper_entropy_raw", -negative_entropy(hidden, **common), count)
                 if "letter_ids" in batch:
-                    self._log_letters(hidden if self.positions == "first" else hidden[batch["first_read"]], head, batch, logs)
+                    self._log_letters(
+                        hidden if self.positions == "first" else hidden[batch["first_read"]], head, batch, logs
+                    )
         return negative_entropy(
             hidden, adjustment, head=head, target=self.entropy_target, reduction="sum", chunk_size=self.chunk_size
         )

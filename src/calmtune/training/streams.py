@@ -1,4 +1,6 @@
-"""Which examples come when, as a function of seed and step alone, so that a resumed run sees what it would have seen."""
+"""Which examples come when, as a function of seed and step alone, so that a resumed run sees what it would have
+seen.
+"""
 
 from __future__ import annotations
 

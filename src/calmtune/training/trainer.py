@@ -1,16 +1,15 @@
 """CalmTrainer: transformers' Trainer with the bilevel step in the place of loss.backward().
 
-Batches go in, gradients come out. One optimizer step is computed at once, over all its micro-batches, because lambda is not
-linear in them: :meth:`CalmTrainer.training_step` waits for the last micro-batch and then runs the method's step, which leaves
-the joint direction in ``.grad`` of theta and of alpha.
+Batches go in, gradients come out. One optimizer step is computed at once, over all its micro-batches, because lambda is
+not linear in them: :meth:`CalmTrainer.training_step` waits for the last micro-batch and then runs the method's step,
+which leaves the joint direction in ``.grad`` of theta and of alpha.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,18 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
 from calmtune.bilevel import LogitAdjustment
-from calmtune.data.prompts import EncodedItem, PromptStyle, Renderer
+from calmtune.data.prompts import PromptStyle, Renderer
 from calmtune.methods.calm import calm_step
-from calmtune.methods.passes import PassResult
 from calmtune.methods.sft import sft_gradient
 from calmtune.modeling.calibration_files import load_calibration, save_calibration, write_json
 from calmtune.modeling.loading import describe_base
-from calmtune.modeling.reading import check_readable
+from calmtune.modeling.reading import check_readable, eval_mode
 from calmtune.training.arguments import CalmConfig
-from calmtune.training.checkpoint import STATE_FILE, VOLATILE, differences, last_complete_checkpoint, read_state
+from calmtune.training.checkpoint import STATE_FILE, differences, last_complete_checkpoint, read_state, run_identity
 from calmtune.training.datasets import Collator, as_rows, choose_level, encode, fingerprint, refuse_overlap
 from calmtune.training.levels import Level, OptionsLevel, Sums, VocabularyLevel
 from calmtune.training.optimizer import PairedOptimizer
+from calmtune.training.passes import BatchPass
 from calmtune.training.streams import EpochSampler, batch_at, micro_batches
 from calmtune.training.window import LogWindow
 
@@ -48,8 +47,10 @@ class CalmTrainer(Trainer):
     Args:
         model: a causal language model, with or without PEFT adapters.
         args: :class:`CalmConfig`.
-        train_dataset: S_T: rows (a list of dicts, a ``datasets.Dataset``, calmtune rows) of multiple choice or instructions.
+        train_dataset: S_T: rows (a list of dicts, a ``datasets.Dataset``, calmtune rows) of multiple choice or
+            instructions.
         upper_dataset: S_V: held-out rows of the same kinds, disjoint from S_T; needed by ``method="calm"``.
+        eval_dataset: rows whose loss :meth:`evaluate` gives; no part of training.
         processing_class: the tokenizer.
         peft_config: wraps the model in these adapters.
         model_name, model_revision: recorded with what is saved, for loading; default: the model's own name.
@@ -71,6 +72,7 @@ class CalmTrainer(Trainer):
         args: CalmConfig,
         train_dataset: Iterable[Any],
         upper_dataset: Iterable[Any] | None = None,
+        eval_dataset: Iterable[Any] | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
         peft_config: Any | None = None,
         model_name: str | None = None,
@@ -81,8 +83,8 @@ class CalmTrainer(Trainer):
             raise ValueError("processing_class is missing: give the model's tokenizer")
         if args.n_gpu > 1 or args.world_size > 1:
             raise ValueError(
-                f"{args.world_size} processes and {args.n_gpu} GPUs a process found, but one process on one device is what "
-                "is supported so far; set CUDA_VISIBLE_DEVICES to one device and start one process"
+                f"{args.world_size} processes and {args.n_gpu} GPUs a process found, but one process on one device is "
+                "what is supported so far; set CUDA_VISIBLE_DEVICES to one device and start one process"
             )
         name = model_name or str(getattr(getattr(model, "config", None), "_name_or_path", ""))
         self.base_description = describe_base(model, name, model_revision)
@@ -98,17 +100,19 @@ class CalmTrainer(Trainer):
         held_out = list(upper_dataset or ())
         upper_rows = as_rows(held_out, "upper_dataset") if held_out or args.method == "calm" else []
         level_name = choose_level(args.level, [*train_rows, *upper_rows])
-        train = encode(train_rows, self.renderer, level_name, args.max_length)
-        self.upper_examples = encode(upper_rows, self.renderer, level_name, args.max_length)
+        self.level_name = level_name
+        train, self.upper_examples = self._encode(train_rows, args), self._encode(upper_rows, args)
         if args.method == "calm":
             refuse_overlap(train, self.upper_examples)
-        self.level = self._make_level(args, level_name, [*train, *self.upper_examples])
+        evaluation = None if eval_dataset is None else self._encode(as_rows(eval_dataset, "eval_dataset"), args)
+        self.level = self._make_level(args, level_name, [*train, *self.upper_examples, *(evaluation or ())])
         pad_id = processing_class.pad_token_id if processing_class.pad_token_id is not None else 0
         super().__init__(
             model=model,  # type: ignore[arg-type]
             args=args,
             data_collator=Collator(pad_id),
             train_dataset=train,  # type: ignore[arg-type]
+            eval_dataset=evaluation,  # type: ignore[arg-type]
             processing_class=processing_class,
             **kwargs,
         )
@@ -122,7 +126,7 @@ class CalmTrainer(Trainer):
         self._restored: dict[str, Any] | None = None
         self.add_callback(_Hooks(self))
 
-    # ---- set-up -------------------------------------------------------------------------------------------------------
+    # ---- set-up ------------------------------------------------------------------------------------------------------
 
     @staticmethod
     def _make_level(args: CalmConfig, name: str, examples: list[Any]) -> Level:
@@ -145,6 +149,9 @@ class CalmTrainer(Trainer):
         base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         return int(base.get_output_embeddings().weight.shape[0])  # type: ignore[union-attr]
 
+    def _encode(self, rows: list[Any], args: CalmConfig) -> list[Any]:
+        return encode(rows, self.renderer, self.level_name, args.max_length)
+
     def _theta(self) -> list[Tensor]:
         return [p for p in self.model.parameters() if p.requires_grad]
 
@@ -163,7 +170,7 @@ class CalmTrainer(Trainer):
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         return EpochSampler(len(data), seed)
 
-    # ---- one step -----------------------------------------------------------------------------------------------------
+    # ---- one step ----------------------------------------------------------------------------------------------------
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], None]:
         """The micro-batches of one optimizer step, remembered so that the step sees them all at once."""
@@ -220,48 +227,18 @@ class CalmTrainer(Trainer):
             self._window.set({name: total / count for name, (total, count) in sums.items()})
         return result.lower
 
-    def _pass(self, theta: list[Tensor], batches: list[Any], *, upper: bool, logs: Sums | None) -> Any:
-        """A pass over a fixed effective batch: the mean over all its micro-batches, with the same dropout every time."""
-        level = self.level
-        count = sum((level.upper_count if upper else level.lower_count)(batch) for batch in batches)
+    def _pass(self, theta: list[Tensor], batches: list[Any], *, upper: bool, logs: Sums | None) -> BatchPass:
         alpha = [] if self.adjustment is None else list(self.adjustment.parameters())
         seed = (self.args.seed * 1_000_003 + 2 * self.state.global_step + upper) % 2**63
+        loss = partial(self.level.upper, logs=logs) if upper else self.level.lower
+        count = self.level.upper_count if upper else self.level.lower_count
 
-        def run(*, theta_gradient: bool) -> PassResult:
-            if count == 0:
-                raise FloatingPointError("nothing counts in this batch: every position is masked")
-            wanted = [*alpha, *(theta if theta_gradient else ())]
-            gradients = [torch.zeros_like(p) for p in wanted]
-            value = torch.zeros((), dtype=torch.float64, device=self.args.device)
-            with self._fixed_randomness(seed):
-                for batch in batches:
-                    with self.accelerator.autocast():
-                        if upper:
-                            total = level.upper(self.model, batch, self.adjustment, theta=theta_gradient, logs=logs)
-                        else:
-                            total = level.lower(self.model, batch, self.adjustment, theta=theta_gradient)
-                    value += total.detach().double()
-                    if wanted and total.requires_grad:
-                        parts = torch.autograd.grad(total / count, wanted, allow_unused=True)
-                        for kept, part in zip(gradients, parts, strict=True):
-                            if part is not None:
-                                kept += part
-            mean = value.item() / count
-            if not math.isfinite(mean):
-                raise FloatingPointError(f"the {'upper' if upper else 'lower'} loss is {mean}")
-            for gradient in gradients:
-                if not bool(torch.isfinite(gradient).all()):
-                    raise FloatingPointError(f"a gradient of the {'upper' if upper else 'lower'} loss is not finite")
-            return PassResult(mean, tuple(gradients[len(alpha) :]), tuple(gradients[: len(alpha)]))
+        def total(batch: Any, theta_gradient: bool) -> Tensor:
+            with self.accelerator.autocast():
+                return loss(self.model, batch, self.adjustment, theta=theta_gradient)
 
-        return run
-
-    @contextmanager
-    def _fixed_randomness(self, seed: int) -> Any:
-        devices = [self.args.device] if self.args.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(seed)
-            yield
+        name = "upper" if upper else "lower"
+        return BatchPass(name, batches, total, sum(map(count, batches)), theta, alpha, seed, self.args.device)
 
     def _upper_batches(self, step: int) -> list[Any]:
         args = self.args
@@ -292,11 +269,41 @@ class CalmTrainer(Trainer):
         message = f"step {self.state.global_step + 1} skipped: {reason}; its lower batch was {ids}"
         logger.warning(message)
         if self._bad_steps >= self.args.max_bad_steps:
-            self._fatal = f"{message}. {self._bad_steps} such steps (max_bad_steps); lower the learning rates or look at these items"
+            self._fatal = (
+                f"{message}. {self._bad_steps} such steps (max_bad_steps); lower the learning rates or look at these "
+                "items"
+            )
             self.control.should_save = self.control.should_training_stop = True
         return 0.0
 
-    # ---- logs ---------------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def evaluate(
+        self, eval_dataset: Iterable[Any] | None = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Mean cross-entropy, nats, over everything that counts in a data set: adjusted (``eval_loss``) and raw.
+
+        Raises:
+            ValueError: there is no data set.
+        """
+        examples = self.eval_dataset
+        if eval_dataset is not None:
+            examples = self._encode(as_rows(eval_dataset, "eval_dataset"), self.args)
+        if examples is None:
+            raise ValueError("evaluate: give eval_dataset here or to the trainer")
+        sums, count = {"loss": 0.0, "loss_raw": 0.0}, 0
+        with eval_mode(self.model):
+            for piece in self.get_eval_dataloader(examples):  # type: ignore[arg-type]
+                batch = self._prepare_inputs(piece)
+                count += self.level.lower_count(batch)
+                for name, adjustment in (("loss", self.adjustment), ("loss_raw", None)):
+                    with self.accelerator.autocast():
+                        sums[name] += self.level.lower(self.model, batch, adjustment, theta=False).item()
+        metrics = {f"{metric_key_prefix}_{name}": total / count for name, total in sums.items()}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    # ---- logs --------------------------------------------------------------------------------------------------------
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """transformers' record, with means over the logging window and the state of alpha."""
@@ -314,7 +321,7 @@ class CalmTrainer(Trainer):
         ids = sorted({token for example in self.upper_examples for token in getattr(example, "letter_ids", ())})
         return self.adjustment.summary(torch.tensor(ids, device=self.args.device)) if ids else {}
 
-    # ---- saving and resuming ------------------------------------------------------------------------------------------
+    # ---- saving and resuming -----------------------------------------------------------------------------------------
 
     def calibration_settings(self) -> dict[str, Any]:
         """What ``calibration.json`` holds beside the form of alpha."""
@@ -338,10 +345,8 @@ class CalmTrainer(Trainer):
 
     def _identity(self) -> dict[str, Any]:
         """Everything that a resumed run must share with the run it continues."""
-        settings = {key: value for key, value in self.args.to_dict().items() if key not in VOLATILE}
-        peft = getattr(self.model, "peft_config", None)
-        adapters = {name: _plain(config.to_dict()) for name, config in peft.items()} if peft else {}
-        return {"arguments": _plain(settings), "data": self.data_identity, "base": self.base_description, "adapters": adapters}
+        adapters = {name: config.to_dict() for name, config in getattr(self.model, "peft_config", {}).items()}
+        return run_identity(self.args.to_dict(), self.data_identity, self.base_description, adapters)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         limit, self.args.save_total_limit = self.args.save_total_limit, None
@@ -392,7 +397,9 @@ class CalmTrainer(Trainer):
         self._window.load(state["window"])
 
     def _restore_logs(self) -> None:
-        """Put the loss counters back, which transformers starts anew, so that a resumed log equals an uninterrupted one."""
+        """Put the loss counters back, which transformers starts anew, so that a resumed log equals an uninterrupted
+        one.
+        """
         if self._restored is None:
             return
         self._tr_loss.fill_(self._restored["tr_loss"])
@@ -412,17 +419,3 @@ class _Hooks(TrainerCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.trainer.adjustment is not None:
             self.trainer.adjustment.project_()
-
-
-def _plain(value: Any) -> Any:
-    """JSON values only, in a fixed order, so that two records can be compared after a round trip."""
-    if isinstance(value, dict):
-        return {str(key): _plain(value[key]) for key in sorted(value, key=str)}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sorted(_plain(item) for item in value)
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-__all__ = ["CalmTrainer", "EncodedItem", "NonFiniteError"]
