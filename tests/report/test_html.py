@@ -1,12 +1,13 @@
 """The page: complete, escaped, alone."""
 
+import re
 from html.parser import HTMLParser
 
 import pytest
 
 from calmtune.report import summarise
 from calmtune.report.html import flatten, render_html, transposed, write_html
-from calmtune.report.numbers import interval, number
+from calmtune.report.numbers import interval, number, p_text, with_interval
 from calmtune.report.tables import Table, TableCell
 from report.cases import comparison, one_variant
 
@@ -106,6 +107,21 @@ def test_every_estimate_stands_in_a_cell(page, summary):
             assert any(
                 text.startswith(f"{number(delta.value, sign=True)}{interval(delta, sign=True)}") for text in cells
             )
+
+
+def test_key_figures_are_those_of_the_summary(page, summary):
+    for column in summary.columns:
+        after = summary.cells[summary.choice.row, column.name]
+        for key in ("conf_ece", "accuracy"):
+            change = after.versus_first[key]
+            before = summary.cells[summary.first, column.name].estimates[key]
+            assert f"{number(before.value)} → {number(after.estimates[key].value)}" in page.text
+            assert f"Δ {with_interval(change, sign=True)}, {p_text(change.p_value)}" in page.text
+
+
+def test_no_piece_of_a_template_is_left(text):
+    body = text[text.index("<body>") :].replace("{{ 7 * 7 }}", "")
+    assert "{" not in re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
 
 
 def test_sections_and_settings(page):

@@ -41,6 +41,7 @@ def test_values_are_those_of_the_summary(summary):
 
 def test_questions_are_text(summary):
     text = render_markdown(summary)
+    assert "{" not in text
     assert "<script" not in text
     assert escape(QUESTION) in text
     assert escape(QUESTION) == r"&lt;script&gt;x&lt;/script&gt; \| \*bold\* \# head \`\`\` \[a\](b)"

@@ -36,6 +36,7 @@ def write_card(
     splits: Mapping[str, Mapping[str, Any]] | None = None,
     name: str | None = None,
     library_name: str = "peft",
+    n_resamples: int = 1000,
 ) -> Path:
     """Write README.md, the card that the Hub shows, into the adapter's folder.
 
@@ -43,17 +44,18 @@ def write_card(
         comparison: the evaluation, or None for a model that was not evaluated, which the card then says.
         directory: the adapter's folder; a README.md in it is replaced.
         base_model: the base's name on the Hub, or what it was loaded from.
-        settings: the resolved configuration; by default the comparison's.
+        settings: the resolved configuration, keys as in its file; by default the comparison's.
         splits: by split name (train, upper, calibration, test_id, test_ood) its ``count`` and ``domains``.
         name: the model's name; by default the folder's.
         library_name: what loads the weights: ``"peft"`` for an adapter, ``"transformers"`` for a whole model.
+        n_resamples: bootstrap resamples, where ``comparison`` is still to be computed.
 
     Returns:
         The path of README.md.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    summary = summarise(comparison) if isinstance(comparison, Comparison) else comparison
+    summary = summarise(comparison, n_resamples=n_resamples) if isinstance(comparison, Comparison) else comparison
     if settings is None:
         settings = summary.comparison.settings if summary is not None else {}
     text = render_card(
@@ -79,7 +81,7 @@ def render_card(
     library_name: str,
 ) -> str:
     """The card as text, YAML front matter first."""
-    method = str(settings.get("method", "not recorded"))
+    method = str(settings["method"]) if "method" in settings else "not recorded"
     front: dict[str, Any] = {
         "base_model": base_model,
         "library_name": library_name,
@@ -96,9 +98,8 @@ def render_card(
     parts = [
         f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---",
         f"# {escape(name)}",
-        f"{escape(base_model)}, fine-tuned with calmtune by the method "
-        f"{escape(method)}, so that "
-        "its confidence says how often it is right.",
+        f"{escape(base_model)}, fine-tuned with calmtune by the method {escape(method)}. The aim is a confidence that "
+        "says how often the answer is right; whether it does is under Results.",
         *_result_parts(summary),
         "## Training",
         _training_table(settings),

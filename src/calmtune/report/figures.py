@@ -45,6 +45,7 @@ _STYLE: dict[str, Any] = {
     "ytick.major.width": 0.6,
     "grid.color": RULE,
     "grid.linewidth": 0.5,
+    "figure.constrained_layout.w_pad": 0.06,
     "svg.fonttype": "none",
     "axes.unicode_minus": True,
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign

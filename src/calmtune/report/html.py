@@ -17,7 +17,7 @@ from calmtune.report.glossary import glossary
 from calmtune.report.headline import headline
 from calmtune.report.intervals import plot_intervals
 from calmtune.report.measures import COMPARED, MEASURES
-from calmtune.report.numbers import interval, number
+from calmtune.report.numbers import interval, number, p_text, with_interval
 from calmtune.report.reliability import describe, plot_reliability
 from calmtune.report.summary import Column, Summary
 from calmtune.report.tables import Table, detail_table, difference_table, notes, overview_table
@@ -129,8 +129,7 @@ def _key_figures(summary: Summary) -> list[dict[str, str]]:
                     "before": number(before.estimates[key].value),
                     "after": number(after.estimates[key].value),
                     "intervals": f"{interval(before.estimates[key])} → {interval(after.estimates[key])}",
-                    "paired": f"Δ {number(change.value, sign=True)} {interval(change, sign=True)}, "
-                    "{p_text(change.p_value)}",
+                    "paired": f"Δ {with_interval(change, sign=True)}, {p_text(change.p_value)}",
                 }
             )
     return found
