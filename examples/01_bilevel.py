@@ -1,9 +1,9 @@
 """The solver alone, on a problem that can be solved by hand.
 
-    lower    theta(alpha) = argmin (theta - 2 alpha)^2 / 2           so theta = 2 alpha
-    upper    min (theta - 4)^2 + (alpha - 1)^2                      so alpha = 1.8, theta = 3.6
+lower    theta(alpha) = argmin (theta - 2 alpha)^2 / 2           so theta = 2 alpha
+upper    min (theta - 4)^2 + (alpha - 1)^2                      so alpha = 1.8, theta = 3.6
 
-    python examples/01_bilevel.py
+python examples/01_bilevel.py
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def main() -> None:
             eta=0.5,
         )
         if iteration % 1000 == 0:
-            print(f"{iteration:5d}  alpha {alpha[0].item():.4f}  theta {theta[0].item():.4f}  lambda {step.multiplier:.2f}")
+            reached = f"alpha {alpha[0].item():.4f}  theta {theta[0].item():.4f}"
+            print(f"{iteration:5d}  {reached}  lambda {step.multiplier:.2f}")
         with torch.no_grad():
             for variable, direction in zip([*alpha, *theta], step.direction, strict=True):
                 variable -= 0.02 * direction

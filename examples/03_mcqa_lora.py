@@ -1,6 +1,6 @@
 """Calibrate a small model on the built-in questions from Python, and compare both distributions on held-out ones.
 
-    python examples/03_mcqa_lora.py --steps 20
+python examples/03_mcqa_lora.py --steps 20
 """
 
 from __future__ import annotations

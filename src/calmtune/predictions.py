@@ -132,7 +132,8 @@ class Predictions(Sequence[Prediction]):
             raise ValueError(f"temperature must be > 0, got {temperature}")
         z = self.logits(adjusted=adjusted) / temperature
         z = np.exp(z - z.max(axis=1, keepdims=True)) if len(self.items) else z
-        return z / z.sum(axis=1, keepdims=True)
+        probabilities: NDArray[np.float64] = z / z.sum(axis=1, keepdims=True)
+        return probabilities
 
     def choices(self, *, adjusted: bool = False) -> NDArray[np.int64]:
         """Index of the highest score of each item, int64 [N].

@@ -2,20 +2,15 @@
 
 import json
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
-from tiny import tiny_llama, word_tokenizer
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from rows import instructions, shake, trainer
-
 from calmtune.modeling.calibrated import CalmModel
+from tiny import tiny_llama, word_tokenizer
+from toy_training import instructions, shake, trainer
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,20 @@
 
 import pytest
 import torch
-from tiny import tiny_gpt2, tiny_llama
-from transformers import Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
 
 from calmtune.bilevel import LogitAdjustment
 from calmtune.data.encoding import collate_items
 from calmtune.data.prompts import EncodedItem
 from calmtune.modeling.reading import attention_mask, check_readable, eval_mode, option_scores
+from tiny import tiny_gpt2, tiny_llama
 
 SHAPE = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -42,7 +49,8 @@ def models():
     yield "llama", tiny_llama()
     yield "llama-eager", tiny_llama(attn_implementation="eager")
     yield "gpt2", tiny_gpt2()
-    yield "gemma2, capped logits", Gemma2ForCausalLM(Gemma2Config(**SHAPE, final_logit_softcapping=3.0, attn_implementation="eager"))
+    capped = Gemma2Config(**SHAPE, final_logit_softcapping=3.0, attn_implementation="eager")
+    yield "gemma2, capped logits", Gemma2ForCausalLM(capped)
     yield "mistral, window", MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=64))
 
 
@@ -65,7 +73,8 @@ def test_scores_equal_those_of_whole_rows(name, model, normalisation):
 
 def test_an_architecture_that_changes_its_logits_afterwards_is_refused():
     torch.manual_seed(0)
-    model = GraniteForCausalLM(GraniteConfig(**{k: v for k, v in SHAPE.items() if k != "head_dim"}, logits_scaling=7.0)).eval()
+    shape = {key: value for key, value in SHAPE.items() if key != "head_dim"}
+    model = GraniteForCausalLM(GraniteConfig(**shape, logits_scaling=7.0)).eval()
     with pytest.raises(ValueError, match="GraniteForCausalLM: logits read through trunk and head differ"):
         check_readable(model, collate_items(items(), pad_id=0))
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from rows import questions, trainer
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from calmtune.training.checkpoint import STATE_FILE, last_complete_checkpoint
+from toy_training import questions, trainer
 
 SETTINGS = {
     "max_steps": 9,
@@ -75,7 +75,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
-from rows import trainer
+from toy_training import trainer
 from test_checkpoint import SETTINGS
 from calmtune.training import trainer as module
 

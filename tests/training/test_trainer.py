@@ -5,12 +5,12 @@ import math
 
 import pytest
 import torch
-from rows import instructions, questions, shake, trainer
 from torch.func import functional_call
 from transformers import TrainerCallback
 
 from calmtune.bilevel import bome_step
 from calmtune.training.trainer import NonFiniteError
+from toy_training import instructions, questions, shake, trainer
 
 
 def reference_losses(made, batch_rows, upper_rows):
@@ -301,8 +301,8 @@ def test_levels_follow_the_rows(tmp_path):
 
 @pytest.mark.parametrize("level", ["options", "vocabulary"])
 def test_evaluation_does_not_depend_on_the_batch_size(tmp_path, level):
-    rows = questions(7, 5) if level == "options" else instructions(7, 5)
-    train, upper = (questions(4, 1), questions(4, 2)) if level == "options" else (instructions(4, 1), instructions(4, 2))
+    make = questions if level == "options" else instructions
+    train, upper, rows = make(4, 1), make(4, 2), make(7, 5)
     found = []
     for size in (1, 3, 7):
         made = shake(trainer(tmp_path, train=train, upper=upper, evaluation=rows, per_device_eval_batch_size=size))

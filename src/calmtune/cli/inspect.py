@@ -95,18 +95,15 @@ def inspect_run(config: RunConfig) -> None:
 
 def load_tokenizer(config: RunConfig) -> Any:
     """The tokenizer, exactly as training will have it."""
-    from transformers import AutoTokenizer
-
     from calmtune.modeling import loading
 
     model = config.model
-    name, gguf_file, revision = loading._locate(model.model_name_or_path, model.gguf_file, model.model_revision)
-    source = {"revision": revision, "trust_remote_code": model.trust_remote_code}
-    if gguf_file is not None:
-        source["gguf_file"] = gguf_file
-    tokenizer = AutoTokenizer.from_pretrained(name, **source)
-    loading._check_tokenizer(tokenizer, model.model_name_or_path, gguf_file)
-    return tokenizer
+    return loading.load_tokenizer(
+        model.model_name_or_path,
+        gguf_file=model.gguf_file,
+        revision=model.model_revision,
+        trust_remote_code=model.trust_remote_code,
+    )
 
 
 def encode_all(splits: Splits, renderer: Renderer, level: Any, max_length: int) -> dict[str, list[Encoded]]:

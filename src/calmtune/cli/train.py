@@ -159,16 +159,12 @@ def write_settings(folder: RunFolder, config: RunConfig, splits: Splits) -> None
 
 def build_trainer(config: RunConfig, splits: Splits, folder: RunFolder) -> Any:
     """The model with its adapter, in a trainer with the run's rows."""
-    from transformers import set_seed
-
     from calmtune.cli.training_log import TrainingLog
     from calmtune.training.trainer import CalmTrainer
 
     # before the weights: checks of the arguments cost nothing and fail early
     arguments = config.training_arguments()
     model, tokenizer = load_base(config)
-    # an adapter starts from random numbers
-    set_seed(config.training["seed"])
     return CalmTrainer(
         model,
         arguments,

@@ -76,9 +76,7 @@ def load_model(
     name, gguf_file, revision = _locate(name_or_path, gguf_file, revision)
     target = _check_device(device)
     _check_settings(dtype, quantization, target, gguf_file, attn_implementation)
-    source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-    if gguf_file is not None:
-        source["gguf_file"] = gguf_file
+    source = _source(gguf_file, revision, trust_remote_code)
     tokenizer = AutoTokenizer.from_pretrained(name, **source)
     _check_tokenizer(tokenizer, name_or_path, gguf_file)
     options: dict[str, Any] = {"dtype": "float32" if gguf_file and dtype == "auto" else dtype}
@@ -98,6 +96,16 @@ def load_model(
             f"{name_or_path}: the tokenizer has {len(tokenizer)} tokens, the model embeds {rows}; they do not fit"
         )
     return model.eval(), tokenizer
+
+
+def load_tokenizer(
+    name_or_path: str, *, gguf_file: str | None = None, revision: str | None = None, trust_remote_code: bool = False
+) -> PreTrainedTokenizerBase:
+    """The tokenizer that :func:`load_model` would give, without the model. Args and Raises as there."""
+    name, gguf_file, revision = _locate(name_or_path, gguf_file, revision)
+    tokenizer = AutoTokenizer.from_pretrained(name, **_source(gguf_file, revision, trust_remote_code))
+    _check_tokenizer(tokenizer, name_or_path, gguf_file)
+    return tokenizer
 
 
 def fingerprint(model: nn.Module, *, adapters: bool = False) -> str:
@@ -189,6 +197,12 @@ def _locate(name: str, gguf_file: str | None, revision: str | None) -> tuple[str
             )
         return str(Path(name).parent), Path(name).name, revision
     return name, gguf_file, revision
+
+
+def _source(gguf_file: str | None, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
+    """What transformers' loaders are told beside the name."""
+    source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    return source if gguf_file is None else {**source, "gguf_file": gguf_file}
 
 
 def _check_device(device: str | torch.device | None) -> torch.device:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, set_seed
 from transformers.trainer_utils import rotate_checkpoints
 
 from calmtune.bilevel import LogitAdjustment
@@ -93,6 +93,7 @@ class CalmTrainer(Trainer):
 
             if isinstance(model, PeftModel):
                 raise ValueError("the model already has adapters; give either such a model or a peft_config, not both")
+            set_seed(args.seed)  # an adapter starts from random numbers
             model = get_peft_model(model, peft_config)  # type: ignore[arg-type]
         style = PromptStyle(args.scoring, args.template, args.system_prompt)
         self.renderer = Renderer(processing_class, style)
@@ -106,6 +107,8 @@ class CalmTrainer(Trainer):
             refuse_overlap(train, self.upper_examples)
         evaluation = None if eval_dataset is None else self._encode(as_rows(eval_dataset, "eval_dataset"), args)
         self.level = self._make_level(args, level_name, [*train, *self.upper_examples, *(evaluation or ())])
+        if args.device.type == "cpu":
+            args.dataloader_pin_memory = False  # there is nothing to pin for, and torch would say so at every start
         pad_id = processing_class.pad_token_id if processing_class.pad_token_id is not None else 0
         super().__init__(
             model=model,  # type: ignore[arg-type]

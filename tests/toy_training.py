@@ -1,4 +1,4 @@
-"""Made-up rows and trainers for the tests of this folder."""
+"""Made-up rows, and trainers of tiny models on them."""
 
 from __future__ import annotations
 
