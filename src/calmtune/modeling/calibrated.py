@@ -147,7 +147,7 @@ def load_adapter(base_model: nn.Module, folder: Path) -> nn.Module:
     except SafetensorError as error:
         raise ValueError(f"{path}: not a readable safetensors file ({error})") from error
     model = PeftModel.from_pretrained(base_model, str(folder))  # type: ignore[arg-type]
-    expected = set(get_peft_model_state_dict(model))
+    expected = set(get_peft_model_state_dict(model, save_embedding_layers=False))
     if stored != expected:
         missing, extra = sorted(expected - stored), sorted(stored - expected)
         raise ValueError(

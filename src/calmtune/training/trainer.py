@@ -342,7 +342,9 @@ class CalmTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        self.model.save_pretrained(str(folder), state_dict=state_dict)  # type: ignore[operator]
+        # loading insists on the very same base, so its embeddings need not go along with an adapter
+        options = {"save_embedding_layers": False} if hasattr(self.model, "peft_config") else {}
+        self.model.save_pretrained(str(folder), state_dict=state_dict, **options)  # type: ignore[operator]
         self.renderer.tokenizer.save_pretrained(str(folder))
         save_calibration(folder, self.adjustment, self.calibration_settings())
 
