@@ -1,6 +1,7 @@
 """The sentences follow the numbers, also when these are bad."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_warnings_for_ties_low_mass_and_an_unidentified_temperature():
         fit_temperature=lambda z, y: Fit(100.0, identified=False),
     )
     text = " ".join(headline(_all(made)))
-    assert "base has 1 of 2 items with tied options" in text
+    assert "Items with tied options: 1 of 2 (base on d)." in text
     assert "The temperature of base + TS is not identified" in text
     assert "T not identified" in text
 
@@ -112,3 +113,21 @@ def test_one_model_alone_is_not_compared():
         )
     )
     assert headline(summary)[0] == "Nothing to compare: base is the only model, read as it is."
+
+
+@pytest.mark.parametrize(("scoring", "warned"), [("letter", True), ("text", False)])
+def test_low_mass_is_a_warning_for_letters_alone(scoring, warned):
+    variants = [
+        replace(
+            made,
+            calibration=replace(made.calibration, meta={"scoring": scoring}),
+            tests={
+                name: replace(said, items=tuple(replace(item, option_mass=0.2) for item in said))
+                for name, said in made.tests.items()
+            },
+        )
+        for made in (one_variant([[1, 0], [2, 0]], [0, 0]), one_variant([[1, 0], [2, 0]], [0, 0], name="tuned"))
+    ]
+    text = " ".join(headline(_all(comparison({"d": "ID"}, variants=variants))))
+    assert ("The option letters hold less than 0.5" in text) == warned
+    assert ("base on d: 0.200" in text) == warned

@@ -5,7 +5,7 @@ from __future__ import annotations
 from calmtune.report.comparison import Shift
 from calmtune.report.measures import COMPARED
 from calmtune.report.numbers import Difference, Estimate, interval, number, p_text, with_interval
-from calmtune.report.summary import Column, Summary
+from calmtune.report.summary import Cell, Column, Summary
 
 _SHIFTS: dict[Shift, str] = {"ID": "In domain", "OOD": "Out of domain"}
 LOW_MASS = 0.5
@@ -118,17 +118,43 @@ def _warnings(summary: Summary) -> tuple[str, ...]:
                 "at or beyond "
                 "a bound, or the scores say nothing); do not rely on that row."
             )
-    for (label, name), cell in summary.cells.items():
-        if cell.option_mass is not None and cell.option_mass.value < LOW_MASS and not summary.row(label).row.scaled:
-            found.append(
-                f"On {name}, {label} puts only {with_interval(cell.option_mass)} of the vocabulary's probability "
-                "on the "
-                "options' first tokens: the option probabilities describe a small part of what it would say."
-            )
-        if cell.ties and not summary.row(label).row.scaled:
-            n = cell.estimates["accuracy"].n
-            found.append(
-                f"On {name}, {label} has {cell.ties} of {n} items with tied options; ties are "
-                f"{summary.definitions['ties']}."
-            )
-    return tuple(found)
+    return (*found, *_low_mass(summary), *_ties(summary))
+
+
+def _read_once(summary: Summary) -> list[tuple[str, str, Cell]]:
+    """(row, column, cell) without rescaled rows and pooled columns, which would say the same again."""
+    single = {column.name for column in summary.columns if not column.pooled}
+    return [
+        (label, name, cell)
+        for (label, name), cell in summary.cells.items()
+        if name in single and not summary.row(label).row.scaled
+    ]
+
+
+def _low_mass(summary: Summary) -> tuple[str, ...]:
+    """Letters that hold little of the probability; the mass of whole texts is small for every model and says nothing."""
+    letters = {v.name for v in summary.comparison.variants if v.calibration.meta.get("scoring") == "letter"}
+    low = [
+        f"{label} on {name}: {with_interval(cell.option_mass)}"
+        for label, name, cell in _read_once(summary)
+        if summary.row(label).row.variant in letters
+        and cell.option_mass is not None
+        and cell.option_mass.value < LOW_MASS
+    ]
+    if not low:
+        return ()
+    return (
+        f"The option letters hold less than {LOW_MASS} of the vocabulary's probability ({'; '.join(low)}): the option "
+        "probabilities describe a small part of what the model would say.",
+    )
+
+
+def _ties(summary: Summary) -> tuple[str, ...]:
+    tied = [
+        f"{cell.ties} of {cell.estimates['accuracy'].n} ({label} on {name})"
+        for label, name, cell in _read_once(summary)
+        if cell.ties
+    ]
+    if not tied:
+        return ()
+    return (f"Items with tied options: {'; '.join(tied)}. Ties are {summary.definitions['ties']}.",)
