@@ -132,7 +132,7 @@ def _read_once(summary: Summary) -> list[tuple[str, str, Cell]]:
 
 
 def _low_mass(summary: Summary) -> tuple[str, ...]:
-    """Letters that hold little of the probability; the mass of whole texts is small for every model and says nothing."""
+    """Letters that hold little of the probability; the mass of whole texts is small for every model."""
     letters = {v.name for v in summary.comparison.variants if v.calibration.meta.get("scoring") == "letter"}
     low = [
         f"{label} on {name}: {with_interval(cell.option_mass)}"
