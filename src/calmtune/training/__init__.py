@@ -1,0 +1,1 @@
+"""The trainer: batches in, gradients out; checkpoints that can be trusted."""

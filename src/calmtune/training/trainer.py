@@ -120,6 +120,11 @@ class CalmTrainer(Trainer):
             **kwargs,
         )
         self.adjustment = self._make_adjustment()
+        if args.method == "calm":
+            # other bilevel tools differentiate twice, which many attention kernels can't; say that nothing of the kind happens
+            logger.info(
+                "bilevel solver: first order (BOME); no second derivative is taken, so any attention kernel will do"
+            )
         self.data_identity = {"train": fingerprint(train), "upper": fingerprint(self.upper_examples)}
         self._pending: list[Any] = []
         self._seen = 0
@@ -261,7 +266,10 @@ class CalmTrainer(Trainer):
 
     def _logs_next(self) -> bool:
         """Whether the step under way will be logged (the extra entropies are computed for those alone)."""
-        return (self.state.global_step + 1) % max(self.state.logging_steps or 1, 1) == 0
+        step = self.state.global_step + 1
+        if self.args.logging_strategy == "epoch" or (step == 1 and self.args.logging_first_step):
+            return True  # which step ends an epoch is not known here
+        return step % max(self.state.logging_steps or 1, 1) == 0
 
     def _refuse_step(self, reason: str, batches: list[Any]) -> float:
         """Leave no gradient, so that the optimizer changes nothing; end the run when it happens too often."""
