@@ -1,9 +1,9 @@
-"""From stored predictions: the tuned model's adjusted distribution against the base with temperature scaling, paired by item.
+"""From stored predictions: the tuned model's adjusted distribution against base + temperature scaling, paired by item.
 
     python examples/04_paired_comparison.py runs/first
 
-Prints, in domain and out of domain, n and the difference in conf-ECE (adjusted minus base + TS) with its 95 % interval and
-permutation p-value. The temperature is fitted on the calibration split. Needs no model.
+Prints, in domain and out of domain, n and the difference in conf-ECE (adjusted minus base + TS) with its 95 %
+interval and permutation p-value. The temperature is fitted on the calibration split. Needs no model.
 """
 
 from __future__ import annotations

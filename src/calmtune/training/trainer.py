@@ -121,7 +121,7 @@ class CalmTrainer(Trainer):
         )
         self.adjustment = self._make_adjustment()
         if args.method == "calm":
-            # other bilevel tools differentiate twice, which many attention kernels can't; say that nothing of the kind happens
+            # other bilevel tools differentiate twice, which many attention kernels can't
             logger.info(
                 "bilevel solver: first order (BOME); no second derivative is taken, so any attention kernel will do"
             )
