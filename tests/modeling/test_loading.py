@@ -102,7 +102,18 @@ def test_padding_falls_to_the_end_of_sequence_token(saved):
 
 def test_a_tokenizer_larger_than_the_model_is_refused(saved):
     tiny.word_tokenizer([f"w{i}" for i in range(60)]).save_pretrained(saved)
-    with pytest.raises(ValueError, match=r"tokenizer has \d+ tokens, the model embeds 64"):
+    with pytest.raises(ValueError, match=r"tokenizer has ids up to \d+, the model embeds 64 tokens"):
+        load_model(str(saved), device="cpu")
+
+
+def test_the_largest_id_counts_not_the_number_of_tokens(saved):
+    # a word named twice leaves a gap in the ids: fewer tokens than the largest id says
+    gapped = tiny.word_tokenizer([f"w{i}" for i in range(22)] + ["w0"])
+    largest = max(gapped.get_vocab().values())
+    assert len(gapped) <= largest
+    tiny.tiny_llama(largest).save_pretrained(saved)
+    gapped.save_pretrained(saved)
+    with pytest.raises(ValueError, match=f"ids up to {largest}, the model embeds {largest} tokens"):
         load_model(str(saved), device="cpu")
 
 

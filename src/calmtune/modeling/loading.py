@@ -91,9 +91,11 @@ def load_model(
     if quantization is None:
         model = model.to(target)
     rows = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
+    # the largest id counts, not the number of tokens: vocabularies can have gaps
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= rows:
         raise ValueError(
-            f"{name_or_path}: the tokenizer has {len(tokenizer)} tokens, the model embeds {rows}; they do not fit"
+            f"{name_or_path}: the tokenizer has ids up to {largest}, the model embeds {rows} tokens; they do not fit"
         )
     return model.eval(), tokenizer
 
