@@ -313,3 +313,34 @@ def test_evaluation_does_not_depend_on_the_batch_size(tmp_path, level):
     whole = made.level.lower(made.model, batch, made.adjustment, theta=False).item() / made.level.lower_count(batch)
     assert all(metrics["eval_loss"] == pytest.approx(whole, rel=1e-5) for metrics in found)
     assert abs(found[0]["eval_loss_raw"] - whole) > 1e-3
+
+
+def test_dropout_depends_on_the_seed_and_the_step_alone(tmp_path):
+    found = []
+    for state in (1, 2):
+        made = shake(trainer(tmp_path, lora={"lora_dropout": 0.5}))
+        torch.manual_seed(state)
+        found.append(directions(made)[0])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    other, _ = directions(shake(trainer(tmp_path, lora={"lora_dropout": 0.5}, seed=43, data_seed=42)))
+    assert not all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_a_batch_of_few_options_leaves_the_other_classes_of_alpha_alone(tmp_path):
+    made = shake(
+        trainer(tmp_path, train=questions(4, 1, options=3), upper=questions(4, 2, options=3) + questions(1, 6, 5))
+    )
+    made.upper_examples = [example for example in made.upper_examples if len(example.option_ids) == 3]
+    assert made.adjustment.num_classes == 5
+    (d_temperature, d_shift, *_), _ = directions(made)
+    assert torch.equal(d_temperature[3:], torch.zeros(2))
+    assert torch.equal(d_shift[3:], torch.zeros(2))
+    assert d_temperature[:3].abs().min() > 0
+
+
+def test_tau_stays_within_its_bound_while_training(tmp_path):
+    made = trainer(tmp_path, alpha_learning_rate=100.0, tau_max=1.5)
+    made.train()
+    tau = made.adjustment.log_temperature.exp()
+    assert tau.max().item() == pytest.approx(1.5, rel=1e-6)
+    assert tau.min().item() >= 1 / 1.5 - 1e-6
