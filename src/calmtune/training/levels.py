@@ -7,7 +7,7 @@ batch are exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -151,6 +151,15 @@ class VocabularyLevel:
         scores[row, column] = chosen
         _add(logs, "option_entropy_raw", -negative_entropy(scores, reduction="sum"), len(scores))
         _add(logs, "option_mass", torch.exp(torch.logsumexp(scores, -1) - normaliser).sum(), len(scores))
+
+
+def letter_summary(adjustment: LogitAdjustment, level: Level, examples: Sequence[Any]) -> dict[str, float]:
+    """min, mean and max of tau and l over the option letters' ids, where alpha has one entry per token and there are any."""
+    ids = sorted({token for example in examples for token in getattr(example, "letter_ids", ())})
+    if adjustment.kind != "vector" or isinstance(level, OptionsLevel) or not ids:
+        return {}
+    chosen = torch.tensor(ids, device=adjustment.logit_shift.device)
+    return {f"option_{name}": value for name, value in adjustment.summary(chosen).items()}
 
 
 def _add(logs: Sums, name: str, value: Tensor, count: int) -> None:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, set_seed
 from transformers.trainer_utils import rotate_checkpoints
 
-from calmtune.bilevel import LogitAdjustment
 from calmtune.data.prompts import PromptStyle, Renderer
 from calmtune.methods.calm import calm_step
 from calmtune.methods.sft import sft_gradient
@@ -28,9 +27,10 @@ from calmtune.modeling.reading import check_readable, eval_mode
 from calmtune.training.arguments import CalmConfig
 from calmtune.training.checkpoint import STATE_FILE, differences, last_complete_checkpoint, read_state, run_identity
 from calmtune.training.datasets import Collator, as_rows, choose_level, encode, fingerprint, refuse_overlap
-from calmtune.training.levels import Level, OptionsLevel, Sums, VocabularyLevel
+from calmtune.training.levels import Sums, letter_summary
 from calmtune.training.optimizer import PairedOptimizer
 from calmtune.training.passes import BatchPass
+from calmtune.training.setup import make_adjustment, make_level
 from calmtune.training.streams import EpochSampler, batch_at, micro_batches
 from calmtune.training.window import LogWindow
 
@@ -106,7 +106,7 @@ class CalmTrainer(Trainer):
         if args.method == "calm":
             refuse_overlap(train, self.upper_examples)
         evaluation = None if eval_dataset is None else self._encode(as_rows(eval_dataset, "eval_dataset"), args)
-        self.level = self._make_level(args, level_name, [*train, *self.upper_examples, *(evaluation or ())])
+        self.level = make_level(args, level_name, [*train, *self.upper_examples, *(evaluation or ())])
         if args.device.type == "cpu":
             args.dataloader_pin_memory = False  # there is nothing to pin for, and torch would say so at every start
         pad_id = processing_class.pad_token_id if processing_class.pad_token_id is not None else 0
@@ -119,7 +119,7 @@ class CalmTrainer(Trainer):
             processing_class=processing_class,
             **kwargs,
         )
-        self.adjustment = self._make_adjustment()
+        self.adjustment = make_adjustment(args, self.level, self.model)
         if args.method == "calm":
             # other bilevel tools differentiate twice, which many attention kernels can't
             logger.info(
@@ -135,27 +135,6 @@ class CalmTrainer(Trainer):
         self.add_callback(_Hooks(self))
 
     # ---- set-up ------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _make_level(args: CalmConfig, name: str, examples: list[Any]) -> Level:
-        if name == "options":
-            width = max(len(example.option_ids) for example in examples)
-            return OptionsLevel(width, args.normalisation, args.entropy_target, args.chunk_size)
-        positions = args.entropy_positions
-        if positions == "auto":
-            positions = "first" if args.scoring == "letter" and any(e.letter_ids for e in examples) else "response"
-        return VocabularyLevel(positions, args.entropy_target, args.chunk_size)
-
-    def _make_adjustment(self) -> LogitAdjustment | None:
-        args = self.args
-        if args.method != "calm" or args.adjustment == "none":
-            return None
-        size = self.level.width if isinstance(self.level, OptionsLevel) else self._vocabulary_size()
-        return LogitAdjustment(size, args.adjustment, args.temperature_form, args.tau_max, device=args.device)
-
-    def _vocabulary_size(self) -> int:
-        base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-        return int(base.get_output_embeddings().weight.shape[0])  # type: ignore[union-attr]
 
     def _encode(self, rows: list[Any], args: CalmConfig) -> list[Any]:
         return encode(rows, self.renderer, self.level_name, args.max_length)
@@ -322,15 +301,8 @@ class CalmTrainer(Trainer):
             logs = {**logs, **self._window.take(), "bad_steps": self._bad_steps}
             if self.adjustment is not None:
                 logs |= self.adjustment.summary()
-                logs |= {f"option_{key}": value for key, value in self._option_summary().items()}
+                logs |= letter_summary(self.adjustment, self.level, self.upper_examples)
         super().log(logs, start_time)
-
-    def _option_summary(self) -> dict[str, float]:
-        """tau and l over the option letters' ids, where alpha is per vocabulary entry and there are letters."""
-        if self.adjustment is None or self.adjustment.kind != "vector" or isinstance(self.level, OptionsLevel):
-            return {}
-        ids = sorted({token for example in self.upper_examples for token in getattr(example, "letter_ids", ())})
-        return self.adjustment.summary(torch.tensor(ids, device=self.args.device)) if ids else {}
 
     # ---- saving and resuming -----------------------------------------------------------------------------------------
 
