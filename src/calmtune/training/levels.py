@@ -154,7 +154,7 @@ class VocabularyLevel:
 
 
 def letter_summary(adjustment: LogitAdjustment, level: Level, examples: Sequence[Any]) -> dict[str, float]:
-    """min, mean and max of tau and l over the option letters' ids, where alpha has one entry per token and there are any."""
+    """min, mean and max of tau and l over the letters' ids; empty unless alpha has one entry per token."""
     ids = sorted({token for example in examples for token in getattr(example, "letter_ids", ())})
     if adjustment.kind != "vector" or isinstance(level, OptionsLevel) or not ids:
         return {}

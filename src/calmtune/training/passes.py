@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,10 @@ import torch
 from torch import Tensor
 
 from calmtune.methods.passes import PassResult
+
+
+class NonFiniteError(RuntimeError):
+    """Training was ended because losses, norms or lambda were not finite too often."""
 
 
 @dataclass(frozen=True)
@@ -73,3 +77,9 @@ def fixed_randomness(seed: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
+
+
+def assign_gradients(parameters: Iterable[Tensor], gradients: Iterable[Tensor]) -> None:
+    """Hand a direction to the optimizers: it becomes each parameter's gradient."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.to(parameter.dtype)

@@ -29,16 +29,12 @@ from calmtune.training.checkpoint import STATE_FILE, differences, last_complete_
 from calmtune.training.datasets import Collator, as_rows, choose_level, encode, fingerprint, refuse_overlap
 from calmtune.training.levels import Sums, letter_summary
 from calmtune.training.optimizer import PairedOptimizer
-from calmtune.training.passes import BatchPass
+from calmtune.training.passes import BatchPass, NonFiniteError, assign_gradients
 from calmtune.training.setup import make_adjustment, make_level
 from calmtune.training.streams import EpochSampler, batch_at, micro_batches
 from calmtune.training.window import LogWindow
 
 logger = logging.getLogger(__name__)
-
-
-class NonFiniteError(RuntimeError):
-    """Training was ended because losses, norms or lambda were not finite too often."""
 
 
 class CalmTrainer(Trainer):
@@ -186,7 +182,7 @@ class CalmTrainer(Trainer):
         lower = self._pass(theta, batches, upper=False, logs=None)
         if args.method == "sft":
             value, gradients = sft_gradient(lower)
-            self._assign(theta, gradients)
+            assign_gradients(theta, gradients)
             self._window.add({"lower_loss": value})
             return value
         sums: Sums | None = {} if self._logs_next() else None
@@ -207,8 +203,8 @@ class CalmTrainer(Trainer):
                 "depends on require gradients (adapters on, adjustment other than none)?"
             )
         alpha = () if self.adjustment is None else tuple(self.adjustment.parameters())
-        self._assign(theta, result.theta)
-        self._assign(alpha, result.alpha)
+        assign_gradients(theta, result.theta)
+        assign_gradients(alpha, result.alpha)
         self._window.add({"lower_loss": result.lower, "upper_loss": result.upper, **result.bome.logs()})
         if sums is not None:
             self._window.set({name: total / count for name, (total, count) in sums.items()})
@@ -237,11 +233,6 @@ class CalmTrainer(Trainer):
             [self.upper_examples[i] for i in indices], args.upper_micro_batch_size or args.per_device_train_batch_size
         )
         return [self._prepare_inputs(self.data_collator(piece)) for piece in pieces]
-
-    @staticmethod
-    def _assign(parameters: Iterable[Tensor], gradients: Iterable[Tensor]) -> None:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient.to(parameter.dtype)
 
     def _logs_next(self) -> bool:
         """Whether the step under way will be logged (the extra entropies are computed for those alone)."""
