@@ -1,4 +1,4 @@
-# make demo   train, evaluate and report on a small model and the built-in questions; about ten minutes on two cores
+# make demo   train, evaluate and report on a small model and the built-in questions; 7 minutes on two idle cores
 # make test   the test suite
 # make check  lint, types and tests
 # Both need Python >= 3.11 and make, nothing else: the virtual environment is made on first use.

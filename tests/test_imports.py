@@ -13,7 +13,6 @@ PACKAGE = Path(__file__).parents[1] / "src" / "calmtune"
 ALLOWED = {
     "bilevel": set(),
     "metrics": set(),
-    "grading": set(),
     "predictions": set(),
     "schema": set(),
     "data": set(),
@@ -27,7 +26,7 @@ ALLOWED = {
     "config": {"schema", "training"},
 }
 # these stay usable, and quick to import, without torch
-NO_TORCH = ("metrics", "predictions", "report", "posthoc", "schema", "config", "grading")
+NO_TORCH = ("metrics", "predictions", "report", "posthoc", "schema", "config")
 NO_TORCH_FILES = ("data/rows.py", "data/splits.py", "data/facts.py", "data/sources.py", "data/prompts.py")
 HEAVY = {"torch", "transformers", "peft", "accelerate", "datasets"}
 

@@ -1,13 +1,17 @@
 """A whole run on a tiny model: train, evaluate, report; what is written, and what is refused."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 import cli_run
 from calmtune.cli.folder import RunFolder
 from calmtune.cli.main import main
+from calmtune.cli.splits import Splits
+from calmtune.cli.train import refuse_more_options
 from calmtune.config import load_config
+from calmtune.data.rows import MultipleChoice
 from calmtune.predictions import load_predictions
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -172,3 +176,21 @@ def test_true_needs_a_checkpoint(tmp_path, capsys):
     path = cli_run.write_config(tmp_path)
     assert main(["train", str(path), "--resume_from_checkpoint", "true"]) == 2
     assert "has no whole checkpoint to go on from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("adjustment", "refused"), [("vector", True), ("scalar", False)])
+def test_items_with_more_options_than_were_trained_are_refused_before_training(adjustment, refused):
+    def row(name, options):
+        return MultipleChoice(name, f"what is {name}?", tuple("abcde"[:options]), 0, "toy")
+
+    splits = Splits(
+        {"train": [row("t", 3)], "upper": [row("u", 3)], "calibration": [row("c", 3)], "test_id": [row("i", 3)],
+         "test_ood": [row("o", 5)]},
+        {},
+    )  # fmt: skip
+    config = SimpleNamespace(training={"method": "calm", "adjustment": adjustment, "level": "auto"})
+    if refused:
+        with pytest.raises(ValueError, match="item 'o' has 5 options, but the training rows have at most 3"):
+            refuse_more_options(config, splits)
+    else:
+        refuse_more_options(config, splits)

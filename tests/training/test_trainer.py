@@ -268,7 +268,7 @@ def test_too_many_such_steps_end_the_run_with_a_checkpoint(tmp_path):
     ("change", "message"),
     [
         ({"upper": []}, "upper_dataset is empty"),
-        ({"upper": questions(12, 1)}, "also in train_dataset"),
+        ({"upper": questions(12, 1)}, "must not share a question"),
         ({"train": instructions(4, 1), "level": "options"}, "has no options"),
         ({"train": [{"question": "what", "answers": ["sky"]}]}, "open questions"),
         ({"max_length": 4}, "max_length"),
@@ -344,3 +344,97 @@ def test_tau_stays_within_its_bound_while_training(tmp_path):
     tau = made.adjustment.log_temperature.exp()
     assert tau.max().item() == pytest.approx(1.5, rel=1e-6)
     assert tau.min().item() >= 1 / 1.5 - 1e-6
+
+
+@pytest.mark.parametrize("target", [None, 3.0])
+@pytest.mark.parametrize("positions", ["first", "response"])
+def test_upper_loss_is_the_mean_over_the_positions_that_are_asked_for(tmp_path, positions, target):
+    made = shake(
+        trainer(
+            tmp_path,
+            train=instructions(8, 1),
+            upper=instructions(8, 2),
+            entropy_positions=positions,
+            entropy_target=target,
+            upper_batch_size=5,
+        )
+    )
+    batches = made._upper_batches(3)
+    result = made._pass(made._theta(), batches, upper=True, logs=None)(theta_gradient=True)
+    above = {example.id: example for example in made.upper_examples}
+    expected = []
+    for identity in (identity for batch in batches for identity in batch["ids"]):
+        row = above[identity]
+        with torch.no_grad():
+            z = made.model(input_ids=torch.tensor([row.input_ids])).logits[0, row.answer_start - 1 : -1]
+            entropy = torch.special.entr(torch.softmax(made.adjustment(z), -1)).sum(-1)
+        expected += entropy[:1].tolist() if positions == "first" else entropy.tolist()
+    counted = [entropy if target is None else min(entropy, target) for entropy in expected]
+    assert result.value == pytest.approx(-sum(counted) / len(counted), rel=1e-5)
+    if target is not None:
+        assert min(expected) < target < max(expected)
+
+
+def test_the_upper_batch_moves_on_with_the_steps(tmp_path):
+    made = trainer(tmp_path, upper_batch_size=3)
+    seen = [identity for step in range(4) for batch in made._upper_batches(step) for identity in batch["ids"]]
+    assert sorted(seen) == sorted(example.id for example in made.upper_examples)
+
+
+def test_dropout_changes_with_the_step(tmp_path):
+    made = shake(trainer(tmp_path, lora={"lora_dropout": 0.5}))
+    batch = made.data_collator(made.train_dataset[:4])
+    values = []
+    for step in (0, 0, 1):
+        made.state.global_step = step
+        made.model.train()
+        values.append(made._pass(made._theta(), [batch], upper=False, logs=None)(theta_gradient=False).value)
+    assert values[0] == values[1] != values[2]
+
+
+def test_alpha_comes_back_with_the_best_theta(tmp_path):
+    made = trainer(
+        tmp_path, evaluation=questions(6, 5), max_steps=4, save_strategy="steps", save_steps=1, eval_strategy="steps",
+        eval_steps=1, load_best_model_at_end=True, metric_for_best_model="eval_loss",
+        greater_is_better=True, learning_rate=0.3, alpha_learning_rate=5.0,
+    )  # fmt: skip
+    made.train()
+    assert made.state.best_model_checkpoint != str(tmp_path / "checkpoint-4")
+    assert made.evaluate()["eval_loss"] == pytest.approx(made.state.best_metric, rel=1e-6)
+
+
+def test_skipped_steps_do_not_count_in_the_logged_loss(tmp_path):
+    made = trainer(tmp_path, callbacks=[Poison({1})], max_steps=4, logging_steps=2)
+    made.train()
+    first, second, _ = made.state.log_history
+    assert first["loss"] == first["lower_loss"] > 0
+    whole = trainer(tmp_path, max_steps=1)
+    whole.train()
+    assert first["loss"] == pytest.approx(whole.state.log_history[0]["loss"], rel=1e-6)
+    assert second["bad_steps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label_smoothing_factor": 0.1}, "label smoothing is not offered"),
+        ({"entropy_target": -1.0}, "entropy_target"),
+        ({"eta": math.inf}, "eta: expected a finite number"),
+        ({"remove_unused_columns": True}, "the collator needs every field"),
+    ],
+)
+def test_arguments_that_would_be_ignored_are_refused(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(tmp_path, **change)
+
+
+def test_more_options_than_alpha_has_classes_are_refused_not_cut(tmp_path):
+    made = trainer(tmp_path)
+    with pytest.raises(ValueError, match="has 5 options, but this run was set up for at most 4"):
+        made.evaluate(questions(2, 7, options=5))
+
+
+def test_the_same_question_with_other_options_is_not_held_out(tmp_path):
+    turned = [{**row, "id": f"t{row['id']}", "choices": row["choices"][::-1]} for row in questions(4, 1)]
+    with pytest.raises(ValueError, match="must not share a question"):
+        trainer(tmp_path, upper=turned, scoring="letter")

@@ -38,8 +38,8 @@ class LogitAdjustment(nn.Module):
 
     Args:
         num_classes: K, the size of the last axis of the logits it will meet (vocabulary size or largest option count).
-        kind: ``"vector"`` one pair per class, ``"scalar"`` one pair for all, ``"none"`` the identity without
-            parameters.
+        kind: ``"vector"`` one pair per class, ``"scalar"`` one pair for all (its shift changes no softmax), ``"none"``
+            the identity without parameters.
         form: ``"exp"`` tau = exp(rho), starts at the exact identity; ``"sigmoid"`` 1/tau = sigmoid(d), starts at d = 4.
         tau_max: tau stays in [1/tau_max, tau_max] (``exp``) or (1, tau_max] (``sigmoid``) after :meth:`project_`.
         dtype: float32 or float64; half precision is refused because rare classes move by less than its resolution.

@@ -86,7 +86,7 @@ def write_items(folder: RunFolder, splits: Splits) -> None:
 
 def score_base_and_tuned(folder: RunFolder, config: RunConfig, splits: Splits) -> None:
     """The base first, then the same model with the adapter; alpha is read from the same forward passes."""
-    from calmtune.cli.train import load_base
+    from calmtune.cli.train import load_base, placement
     from calmtune.modeling.calibrated import CalmModel
 
     model_name = config.model.model_name_or_path
@@ -94,7 +94,7 @@ def score_base_and_tuned(folder: RunFolder, config: RunConfig, splits: Splits) -
     model, tokenizer = load_base(config)
     score_splits(folder, config, splits, "base", model, tokenizer, {"model": model_name})
     # without an adapter the folder holds a whole model, and the base is not needed any more
-    parts = {"base_model": model, "tokenizer": tokenizer} if config.lora.use_peft else {}
+    parts = {"base_model": model, "tokenizer": tokenizer} if config.lora.use_peft else placement(config)
     tuned = CalmModel.from_pretrained(folder.path, **parts)
     about = {"model": model_name, "run": tuned.settings["method"]}
     score_splits(folder, config, splits, "tuned", tuned.model, tuned.tokenizer, about, tuned)

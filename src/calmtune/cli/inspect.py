@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Encoded = Any
 # how much of a long prompt is printed: its end, where the answer is read
 SHOWN_IDS = 48
+# splits below this size are warned about
+FEW = 50
 
 
 def add_parser(commands: Any) -> None:
@@ -142,6 +144,8 @@ def say_sizes(splits: Splits, encoded: dict[str, list[Encoded]]) -> None:
         counts = ", ".join(f"{domain} {count}" for domain, count in domains.items()) or "-"
         mean = sum(lengths) / len(lengths)
         say(f"{name:<12} {len(examples):>6}   {min(lengths):>11} {mean:>7.1f} {max(lengths):>6}   {counts}")
+        if name in ("calibration", "test_id", "test_ood") and 0 < len(examples) < FEW:
+            warn(f"{name} has {len(examples)} rows; figures from fewer than {FEW} say little, see their intervals")
     for name, count in splits.dropped.items():
         warn(f"{count} rows of {name} were dropped, because their questions are also in another split")
 

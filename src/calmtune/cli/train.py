@@ -59,6 +59,7 @@ def run_training(config: RunConfig) -> RunFolder:
     if folder.is_trained:
         note(f"{folder.path} is already trained with these settings and data")
         return folder
+    refuse_more_options(config, splits)
     resume = checkpoint_to_resume(folder, config.training["resume_from_checkpoint"])
     write_settings(folder, config, splits)
     for name, count in splits.dropped.items():
@@ -187,12 +188,40 @@ def load_base(config: RunConfig) -> tuple[Any, Any]:
         model.model_name_or_path,
         gguf_file=model.gguf_file,
         revision=model.model_revision,
-        dtype=model.dtype,
         quantization=model.quantization,
-        device="cpu" if config.training["use_cpu"] else None,
-        attn_implementation=model.attn_implementation,
-        trust_remote_code=model.trust_remote_code,
+        **placement(config),
     )
+
+
+def placement(config: RunConfig) -> dict[str, Any]:
+    """How any model of a run is loaded, the base or a folder of whole weights."""
+    return {
+        "dtype": config.model.dtype,
+        "device": "cpu" if config.training["use_cpu"] else None,
+        "attn_implementation": config.model.attn_implementation,
+        "trust_remote_code": config.model.trust_remote_code,
+    }
+
+
+def refuse_more_options(config: RunConfig, splits: Splits) -> None:
+    """A vector alpha at options level has one class per option index; items with more options could not be scored.
+
+    Raises:
+        ValueError: names an item of the calibration or test split.
+    """
+    from calmtune.training.datasets import choose_level
+
+    how = config.training
+    trained = [*splits.rows["train"], *splits.rows["upper"]]
+    if how["method"] != "calm" or how["adjustment"] != "vector" or choose_level(how["level"], trained) != "options":
+        return
+    width = max(len(row.choices) for row in trained)
+    for row in (*splits.calibration, *splits.test):
+        if len(row.choices) > width:
+            raise ValueError(
+                f"item {row.id!r} has {len(row.choices)} options, but the training rows have at most {width}, and a "
+                "vector adjustment has one class per option; use adjustment: scalar, or leave such items out"
+            )
 
 
 def lora_config(config: RunConfig) -> Any:

@@ -104,7 +104,7 @@ def check_disjoint(splits: Mapping[str, Sequence[Row]]) -> None:
         raise ValueError(
             "the splits must not share a question. "
             + ". ".join(faults)
-            + ". Remove them from one side with drop_shared()."
+            + ". Remove them from one side: overlap: drop in a configuration, drop_shared() from Python."
         )
 
 

@@ -97,6 +97,9 @@ def load_model(
         raise ValueError(
             f"{name_or_path}: the tokenizer has ids up to {largest}, the model embeds {rows} tokens; they do not fit"
         )
+    if name_or_path.lower() == BUILT_IN:
+        # what is saved with a run must name the model by what it can be loaded by, not by where it lies on this machine
+        model.config._name_or_path = model.name_or_path = BUILT_IN
     return model.eval(), tokenizer
 
 

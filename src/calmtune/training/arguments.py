@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,6 +11,19 @@ from transformers import TrainingArguments
 
 def _option(default: object, text: str) -> object:
     return field(default=default, metadata={"help": text})
+
+
+# transformers' arguments that this trainer could only ignore, with the value that they must keep
+IGNORED = (
+    ("label_smoothing_factor", 0.0, "label smoothing is not offered yet, and would be ignored"),
+    ("torch_compile", False, "the step runs the trunk by itself, so compilation would be ignored"),
+    (
+        "train_sampling_strategy",
+        "random",
+        "the order of examples is fixed by seed and epoch, so that runs can be resumed",
+    ),
+    ("remove_unused_columns", False, "the collator needs every field of an example"),
+)
 
 
 @dataclass
@@ -123,18 +137,23 @@ class CalmConfig(TrainingArguments):
             if getattr(self, name) not in allowed:
                 found.append(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         for name in ("alpha_learning_rate", "inner_learning_rate"):
-            if not getattr(self, name) > 0:
-                found.append(f"{name}: expected a number > 0, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                found.append(f"{name}: expected a finite number > 0, got {getattr(self, name)}")
         for name in ("inner_steps", "max_bad_steps", "max_length"):
             if getattr(self, name) < 1:
                 found.append(f"{name}: expected a whole number >= 1, got {getattr(self, name)}")
         for name in ("upper_batch_size", "upper_micro_batch_size", "chunk_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 found.append(f"{name}: expected a whole number >= 1 or nothing, got {getattr(self, name)}")
-        if not self.eta >= 0:
-            found.append(f"eta: expected a number >= 0, got {self.eta}")
-        if not self.tau_max > 1:
-            found.append(f"tau_max: expected a number > 1, got {self.tau_max}")
+        if not 0 <= self.eta < math.inf:
+            found.append(f"eta: expected a finite number >= 0, got {self.eta}")
+        if not 1 < self.tau_max < math.inf:
+            found.append(f"tau_max: expected a finite number > 1, got {self.tau_max}")
+        if self.entropy_target is not None and not 0 < self.entropy_target < math.inf:
+            found.append(f"entropy_target: expected a finite number > 0 or nothing, got {self.entropy_target}")
+        for name, kept, why in IGNORED:
+            if getattr(self, name, kept) != kept:
+                found.append(f"{name}: {why}; leave it at {kept}")
         if self.scoring == "letter" and self.normalisation != "sum":
             found.append("normalisation: letters are one token each; leave it at sum, or use scoring: text")
         if self.method == "calm" and self.adjustment == "none" and self.upper_gradient == "alpha":

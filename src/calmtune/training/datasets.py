@@ -9,6 +9,7 @@ from typing import Any, Literal
 from calmtune.data.encoding import collate_items, collate_sequences
 from calmtune.data.prompts import EncodedItem, EncodedSequence, Renderer
 from calmtune.data.rows import Instruction, MultipleChoice, OpenQuestion, parse_row
+from calmtune.data.splits import check_disjoint
 
 Example = EncodedItem | EncodedSequence
 LevelName = Literal["options", "vocabulary"]
@@ -66,6 +67,12 @@ def encode(rows: Sequence[Any], renderer: Renderer, level: LevelName, max_length
             encoded.append(renderer.multiple_choice(row, max_length))
         else:
             encoded.append(renderer.gold_sequence(row, max_length))
+    kinds = {example.scoring: example.id for example in encoded if isinstance(example, EncodedItem)}
+    if {"letter", "letter-sequence"} <= kinds.keys():
+        raise ValueError(
+            f"row {kinds['letter-sequence']!r} has letters of several tokens and row {kinds['letter']!r} has not: "
+            "their scores are of two kinds and can't share a batch; leave one kind out, or use scoring: text"
+        )
     return encoded
 
 
@@ -93,12 +100,18 @@ def fingerprint(examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-def refuse_overlap(train: Sequence[Any], upper: Sequence[Any]) -> None:
-    """S_V must be disjoint from S_T.
+def refuse_overlap(
+    train_rows: Sequence[Any], upper_rows: Sequence[Any], train: Sequence[Any], upper: Sequence[Any]
+) -> None:
+    """S_V must be disjoint from S_T: by normalised question for rows, by the prompt's tokens for encoded examples.
 
     Raises:
-        ValueError: an example, by its prompt's tokens, stands in both.
+        ValueError: a question stands in both.
     """
+    named = [
+        [row for row in rows if not isinstance(row, EncodedItem | EncodedSequence)] for rows in (train_rows, upper_rows)
+    ]
+    check_disjoint({"train_dataset": named[0], "upper_dataset": named[1]})
 
     def prompts(rows: Sequence[Any]) -> dict[tuple[int, ...], str]:
         return {
@@ -107,9 +120,9 @@ def refuse_overlap(train: Sequence[Any], upper: Sequence[Any]) -> None:
         }
 
     ours, theirs = prompts(train), prompts(upper)
-    shared = [ours[key] for key in ours.keys() & theirs.keys()]
+    shared = sorted(ours[key] for key in ours.keys() & theirs.keys())
     if shared:
         raise ValueError(
-            f"{len(shared)} of the upper_dataset's {len(theirs)} prompts are also in train_dataset "
-            f"(e.g. {sorted(shared)[0]!r}); the upper level must see held-out inputs"
+            f"{len(shared)} of the upper_dataset's {len(theirs)} prompts are also in train_dataset (e.g. {shared[0]!r}"
+            "); the upper level must see held-out inputs"
         )

@@ -87,6 +87,11 @@ class OptionsLevel:
                 model, batch, normalisation=self.normalisation, entropy=entropy, chunk_size=self.chunk_size
             )
             missing = self.width - read.scores.shape[1]
+            if missing < 0:
+                raise ValueError(
+                    f"an item has {read.scores.shape[1]} options, but this run was set up for at most {self.width}; "
+                    "give such rows to the trainer when it is made (train_dataset, upper_dataset or eval_dataset)"
+                )
             scores = nn.functional.pad(read.scores, (0, missing), value=-torch.inf) if missing else read.scores
         return scores, read.option_mass, read.token_entropy
 

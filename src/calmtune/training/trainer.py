@@ -82,6 +82,11 @@ class CalmTrainer(Trainer):
                 f"{args.world_size} processes and {args.n_gpu} GPUs a process found, but one process on one device is "
                 "what is supported so far; set CUDA_VISIBLE_DEVICES to one device and start one process"
             )
+        unread = [key for key in ("compute_loss_func", "compute_metrics") if kwargs.get(key) is not None]
+        if unread:
+            raise ValueError(
+                f"{', '.join(unread)}: not supported, since losses are computed by the method and the level"
+            )
         name = model_name or str(getattr(getattr(model, "config", None), "_name_or_path", ""))
         self.base_description = describe_base(model, name, model_revision)
         if peft_config is not None:
@@ -100,7 +105,7 @@ class CalmTrainer(Trainer):
         self.level_name = level_name
         train, self.upper_examples = self._encode(train_rows, args), self._encode(upper_rows, args)
         if args.method == "calm":
-            refuse_overlap(train, self.upper_examples)
+            refuse_overlap(train_rows, upper_rows, train, self.upper_examples)
         evaluation = None if eval_dataset is None else self._encode(as_rows(eval_dataset, "eval_dataset"), args)
         self.level = make_level(args, level_name, [*train, *self.upper_examples, *(evaluation or ())])
         if args.device.type == "cpu":
@@ -225,9 +230,7 @@ class CalmTrainer(Trainer):
 
     def _upper_batches(self, step: int) -> list[Any]:
         args = self.args
-        lower_size = sum(len(batch["ids"]) for batch in self._pending)
-        full = args.per_device_train_batch_size * args.gradient_accumulation_steps
-        size = args.upper_batch_size or max(full, lower_size)
+        size = args.upper_batch_size or args.per_device_train_batch_size * args.gradient_accumulation_steps
         indices = batch_at(step, size, len(self.upper_examples), args.seed)
         pieces = micro_batches(
             [self.upper_examples[i] for i in indices], args.upper_micro_batch_size or args.per_device_train_batch_size
@@ -289,7 +292,12 @@ class CalmTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """transformers' record, with means over the logging window and the state of alpha."""
         if "loss" in logs:
-            logs = {**logs, **self._window.take(), "bad_steps": self._bad_steps}
+            window = self._window.take()
+            # transformers' mean counts a skipped step as 0; ours is over the steps that were taken
+            logs = {**logs, **window, "bad_steps": self._bad_steps}
+            del logs["loss"]
+            if "lower_loss" in window:
+                logs = {"loss": window["lower_loss"], **logs}
             if self.adjustment is not None:
                 logs |= self.adjustment.summary()
                 logs |= letter_summary(self.adjustment, self.level, self.upper_examples)
@@ -360,6 +368,12 @@ class CalmTrainer(Trainer):
         if self._fatal:
             raise NonFiniteError(self._fatal)
         return output
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        saved, _ = load_calibration(str(self.state.best_model_checkpoint))
+        if self.adjustment is not None and saved is not None:
+            self.adjustment.load_state_dict(saved.state_dict())  # theta and alpha belong together
 
     def _restore(self, checkpoint: str) -> None:
         state = read_state(checkpoint)
