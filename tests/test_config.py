@@ -64,7 +64,7 @@ def test_every_fault_is_listed_at_once(tmp_path):
         "run.yaml:7: the key 'seed' was already set",
         "quantization: expected one of 4bit, 8bit or null, got '3bit'",
         "upper_share, calibration_share, test_share: together 1.05",
-        "eta: expected a number >= 0, got -1",
+        "eta: expected a finite number >= 0, got -1",
         "--use_pfet: there is no setting 'use_pfet'; did you mean 'use_peft'?",
         "--bf16: bf16: expected true or false, got 'maybe'",
         "output_dir: expected the folder",
