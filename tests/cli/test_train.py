@@ -1,6 +1,8 @@
 """A whole run on a tiny model: train, evaluate, report; what is written, and what is refused."""
 
 import json
+import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +14,7 @@ from calmtune.cli.splits import Splits
 from calmtune.cli.train import refuse_more_options
 from calmtune.config import load_config
 from calmtune.data.rows import MultipleChoice
-from calmtune.predictions import load_predictions
+from calmtune.predictions import load_predictions, save_predictions
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -194,3 +196,14 @@ def test_items_with_more_options_than_were_trained_are_refused_before_training(a
             refuse_more_options(config, splits)
     else:
         refuse_more_options(config, splits)
+
+
+def test_runs_with_another_base_or_scoring_are_not_put_beside_each_other(trained, tmp_path, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(trained / "run", other)
+    path = RunFolder(other).predictions("base", "test")
+    said = load_predictions(path)
+    save_predictions(path, replace(said, meta={**said.meta, "scoring": "letter"}))
+    assert main(["report", str(trained / "run"), str(other), "--output_dir", str(tmp_path / "report")]) == 2
+    assert "has another base" in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()

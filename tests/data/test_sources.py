@@ -241,3 +241,13 @@ def test_real_files_load_whole(name, kind):
     assert len(rows) == lines
     assert all(type(row) is kind for row in rows)
     assert {row.domain for row in rows} == {Path(name).name.split(".")[0]}
+
+
+@pytest.mark.parametrize(
+    "header", ["question,B,C,D,answer", "question,A,C,D,answer", "question,choice_a,choice_c,choice_d,answer"]
+)
+def test_option_columns_with_a_gap_are_refused_rather_than_counted_anew(tmp_path, header):
+    path = tmp_path / "gap.csv"
+    path.write_text(header + "\nwhich?,w,x,y,C\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="without a gap"):
+        load_rows(path)

@@ -420,6 +420,9 @@ def test_skipped_steps_do_not_count_in_the_logged_loss(tmp_path):
         ({"label_smoothing_factor": 0.1}, "label smoothing is not offered"),
         ({"entropy_target": -1.0}, "entropy_target"),
         ({"eta": math.inf}, "eta: expected a finite number"),
+        ({"max_steps": 0}, "train nothing"),
+        ({"max_steps": -1, "num_train_epochs": 0}, "train nothing"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: expected a whole number >= 1"),
         ({"remove_unused_columns": True}, "the collator needs every field"),
     ],
 )

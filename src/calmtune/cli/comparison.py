@@ -28,6 +28,7 @@ def compare_runs(folders: Sequence[RunFolder], *, decided: bool = True) -> Compa
         for variant, split in (("base", "calibration"), ("base", "test"), ("tuned", "calibration"), ("tuned", "test")):
             if not folder.predictions(variant, split).is_file():
                 raise FileNotFoundError(f"{folder.path} was not evaluated yet; run: calmtune evaluate {folder.path}")
+    refuse_other_bases(folders)
     first, last = folders[0], folders[-1]
     shifts: Mapping[str, Any] = first.read_splits()["shifts"]
     names = ["tuned"] if len(folders) == 1 else [folder.path.resolve().name for folder in folders]
@@ -44,6 +45,27 @@ def compare_runs(folders: Sequence[RunFolder], *, decided: bool = True) -> Compa
         texts={key: (question, tuple(choices)) for key, (question, choices) in first.read_items().items()},
         title="Calibration before and after: " + ", ".join(folder.path.resolve().name for folder in folders),
     )
+
+
+# what the base's scores depend on, beside the questions
+SCORED_BY = ("weights", "scoring", "template", "template_sha256", "system_prompt", "normalisation")
+
+
+def refuse_other_bases(folders: Sequence[RunFolder]) -> None:
+    """The base is shown once, so every run must have had the same one, scored in the same way.
+
+    Raises:
+        ValueError: names the run and what differs.
+    """
+    metas = [load_predictions(folder.predictions("base", "test")).meta for folder in folders]
+    for folder, meta in zip(folders[1:], metas[1:], strict=True):
+        changed = [key for key in SCORED_BY if meta.get(key) != metas[0].get(key)]
+        if changed:
+            listed = "; ".join(f"{key}: {metas[0].get(key)!r} and {meta.get(key)!r}" for key in changed)
+            raise ValueError(
+                f"{folder.path} has another base than {folders[0].path}, or scored it otherwise ({listed}); "
+                "report such runs one by one"
+            )
 
 
 def summary_options(folder: RunFolder) -> dict[str, int]:

@@ -206,6 +206,13 @@ def _from_cells(cells: Mapping[str, str]) -> dict[str, Any]:
     if re.fullmatch(r"-?\d+", record.get("label", "").strip()):
         record["label"] = int(record["label"])
     columns = [(match[1] or match[2].lower(), key) for key in cells if (match := _CHOICE_COLUMN.fullmatch(key))]
+    letters = sorted(letter.lower() for letter, _ in columns)
+    if letters != list("abcdefghijklmnopqrstuvwxyz"[: len(letters)]):
+        # the gold's letter is counted from A, so a gap would shift it to another option without a word
+        raise ValueError(
+            f"the option columns are {', '.join(letter.upper() for letter in letters)}; expected A, B, C, ... without "
+            "a gap, each once; rename the columns, or rename a column that is not an option"
+        )
     options = [cells[key] for _, key in sorted(columns)]
     while options and not options[-1].strip():
         options.pop()

@@ -142,6 +142,14 @@ class CalmConfig(TrainingArguments):
         for name in ("inner_steps", "max_bad_steps", "max_length"):
             if getattr(self, name) < 1:
                 found.append(f"{name}: expected a whole number >= 1, got {getattr(self, name)}")
+        for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
+            if getattr(self, name) < 1:
+                found.append(f"{name}: expected a whole number >= 1, got {getattr(self, name)}")
+        if self.max_steps == 0 or (self.max_steps < 0 and not self.num_train_epochs > 0):
+            found.append(
+                f"max_steps, num_train_epochs: {self.max_steps} and {self.num_train_epochs} train nothing; expected "
+                "max_steps >= 1, or max_steps -1 and num_train_epochs > 0"
+            )
         for name in ("upper_batch_size", "upper_micro_batch_size", "chunk_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 found.append(f"{name}: expected a whole number >= 1 or nothing, got {getattr(self, name)}")
