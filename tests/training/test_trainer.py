@@ -264,22 +264,6 @@ def test_too_many_such_steps_end_the_run_with_a_checkpoint(tmp_path):
     assert (tmp_path / "checkpoint-2" / "calmtune_state.json").is_file()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"upper": []}, "upper_dataset is empty"),
-        ({"upper": questions(12, 1)}, "must not share a question"),
-        ({"train": instructions(4, 1), "level": "options"}, "has no options"),
-        ({"train": [{"question": "what", "answers": ["sky"]}]}, "open questions"),
-        ({"max_length": 4}, "max_length"),
-        ({"template": "chat", "max_length": 5}, "max_length"),
-    ],
-)
-def test_what_cannot_work_is_refused_before_the_first_step(tmp_path, change, message):
-    with pytest.raises(ValueError, match=message):
-        trainer(tmp_path, **change)
-
-
 def test_nothing_to_calibrate_is_found_at_the_first_step(tmp_path):
     made = trainer(tmp_path, adjustment="none", upper_gradient="joint")
     for name, parameter in made.model.named_parameters():
@@ -289,14 +273,6 @@ def test_nothing_to_calibrate_is_found_at_the_first_step(tmp_path):
     made.model.lm_head_probe = torch.nn.Parameter(torch.zeros(1))
     with pytest.raises(ValueError, match="entropy has no gradient"):
         made.train()
-
-
-def test_levels_follow_the_rows(tmp_path):
-    assert trainer(tmp_path).level.name == "options"
-    made = trainer(tmp_path, train=instructions(4, 1), upper=instructions(4, 2))
-    assert made.level.name == "vocabulary"
-    assert made.level.positions == "response"
-    assert trainer(tmp_path, scoring="letter", level="vocabulary").level.positions == "first"
 
 
 @pytest.mark.parametrize("level", ["options", "vocabulary"])
@@ -414,30 +390,7 @@ def test_skipped_steps_do_not_count_in_the_logged_loss(tmp_path):
     assert second["bad_steps"] == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"label_smoothing_factor": 0.1}, "label smoothing is not offered"),
-        ({"entropy_target": -1.0}, "entropy_target"),
-        ({"eta": math.inf}, "eta: expected a finite number"),
-        ({"max_steps": 0}, "train nothing"),
-        ({"max_steps": -1, "num_train_epochs": 0}, "train nothing"),
-        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: expected a whole number >= 1"),
-        ({"remove_unused_columns": True}, "the collator needs every field"),
-    ],
-)
-def test_arguments_that_would_be_ignored_are_refused(tmp_path, change, message):
-    with pytest.raises(ValueError, match=message):
-        trainer(tmp_path, **change)
-
-
 def test_more_options_than_alpha_has_classes_are_refused_not_cut(tmp_path):
     made = trainer(tmp_path)
     with pytest.raises(ValueError, match="has 5 options, but this run was set up for at most 4"):
         made.evaluate(questions(2, 7, options=5))
-
-
-def test_the_same_question_with_other_options_is_not_held_out(tmp_path):
-    turned = [{**row, "id": f"t{row['id']}", "choices": row["choices"][::-1]} for row in questions(4, 1)]
-    with pytest.raises(ValueError, match="must not share a question"):
-        trainer(tmp_path, upper=turned, scoring="letter")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, set_seed
+from transformers import PreTrainedTokenizerBase, Trainer, set_seed
 from transformers.trainer_utils import rotate_checkpoints
 
 from calmtune.data.prompts import PromptStyle, Renderer
@@ -25,6 +25,7 @@ from calmtune.modeling.calibration_files import load_calibration, save_calibrati
 from calmtune.modeling.loading import describe_base
 from calmtune.modeling.reading import check_readable, eval_mode
 from calmtune.training.arguments import CalmConfig
+from calmtune.training.callbacks import StepHooks
 from calmtune.training.checkpoint import STATE_FILE, differences, last_complete_checkpoint, read_state, run_identity
 from calmtune.training.datasets import Collator, as_rows, choose_level, encode, fingerprint, refuse_overlap
 from calmtune.training.levels import Sums, letter_summary
@@ -133,7 +134,7 @@ class CalmTrainer(Trainer):
         self._fatal: str | None = None
         self._window = LogWindow()
         self._restored: dict[str, Any] | None = None
-        self.add_callback(_Hooks(self))
+        self.add_callback(StepHooks(on_begin=self._restore_logs, adjustment=self.adjustment))
 
     # ---- set-up ------------------------------------------------------------------------------------------------------
 
@@ -397,15 +398,3 @@ class CalmTrainer(Trainer):
         self._globalstep_last_logged = self._restored["last_logged"]
         self._initial_global_step = 0
         self._restored = None
-
-
-class _Hooks(TrainerCallback):
-    def __init__(self, trainer: CalmTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer._restore_logs()
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.trainer.adjustment is not None:
-            self.trainer.adjustment.project_()
