@@ -18,7 +18,7 @@ ALLOWED = {
     "data": set(),
     "modeling": {"bilevel"},
     "methods": {"bilevel"},
-    "training": {"methods", "bilevel", "modeling", "data"},
+    "training": {"methods", "bilevel", "modeling", "data", "metrics"},
     "scoring": {"data", "predictions", "modeling", "bilevel"},
     "posthoc": {"metrics", "predictions"},
     "report": {"metrics", "predictions"},

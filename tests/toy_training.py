@@ -7,10 +7,24 @@ from typing import Any
 
 import torch
 from peft import LoraConfig
+from transformers import TrainerCallback
 
 from calmtune.training.arguments import CalmConfig
 from calmtune.training.trainer import CalmTrainer
 from tiny import CHAT, WORDS, tiny_llama, word_tokenizer
+
+WALL_CLOCK = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"}
+
+
+class StopAfter(TrainerCallback):
+    """Interrupts training after a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
 
 
 def questions(count: int, seed: int, options: int = 4) -> list[dict[str, Any]]:
@@ -58,6 +72,7 @@ def trainer(
     train: list[dict[str, Any]] | None = None,
     upper: list[dict[str, Any]] | None = None,
     evaluation: list[dict[str, Any]] | None = None,
+    calibration: list[dict[str, Any]] | None = None,
     lora: dict[str, Any] | None = None,
     model: Any = None,
     callbacks: Any = None,
@@ -83,6 +98,7 @@ def trainer(
         train_dataset=questions(16, 1) if train is None else train,
         upper_dataset=questions(12, 2) if upper is None else upper,
         eval_dataset=evaluation,
+        calibration_dataset=calibration,
         processing_class=tokenizer,
         peft_config=LoraConfig(
             **{"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **(lora or {})}

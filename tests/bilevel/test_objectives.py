@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import gradcheck
+from transformers.trainer_pt_utils import LabelSmoother
 
 from calmtune.bilevel import LogitAdjustment, adjusted_cross_entropy, negative_entropy, read_logits
 from calmtune.bilevel.objectives import CHUNK_ELEMENTS
@@ -243,6 +244,108 @@ def test_rows_above_the_entropy_target_are_pushed_no_further():
     value.backward()
     assert torch.equal(z.grad[0], torch.zeros(3, dtype=torch.float64))
     assert z.grad[1].abs().sum() > 0
+
+
+# ---- label smoothing -----------------------------------------------------------------------------------------------
+
+
+def smoothed(logits, targets, adjustment=None, eps=0.1, **kwargs):
+    return adjusted_cross_entropy(logits, targets, adjustment, label_smoothing=eps, **kwargs)
+
+
+def test_label_smoothing_worked_by_hand():
+    # V = 2, p = (1/4, 3/4), y = 0: .8 ln 4 + .2 (ln 4 + ln 4/3) / 2 = .9 ln 4 + .1 ln 4/3; gradient p - q, q = (.9, .1)
+    z = torch.tensor([[0.0, math.log(3.0)]], dtype=torch.float64, requires_grad=True)
+    loss = smoothed(z, torch.tensor([0]), eps=0.2)
+    assert loss.item() == pytest.approx(0.9 * math.log(4) + 0.1 * math.log(4 / 3), abs=1e-12)
+    loss.backward()
+    assert z.grad[0].tolist() == pytest.approx([0.25 - 0.9, 0.75 - 0.1], abs=1e-12)
+
+
+def test_the_shifted_rows_of_a_known_fault_give_its_number():
+    # tokens [0, 1, 0], eps .1, V = 2: position 0 predicts token 1, position 1 predicts token 0, each 10 nats ahead:
+    # .9 * 4.54e-5 + .1 * 5.000045 = .500045; unshifted (positions 0, 1, 2 against tokens 0, 1, 0) gives 6.564413
+    logits, tokens = torch.tensor([[0.0, 10.0], [10.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1, 0])
+    assert smoothed(logits[:-1], tokens[1:]).item() == pytest.approx(0.500045, abs=1e-6)
+    smoother = LabelSmoother(epsilon=0.1)
+    for shift, ours in ((True, smoothed(logits[:-1], tokens[1:])), (False, smoothed(logits, tokens))):
+        theirs = smoother({"logits": logits[None]}, tokens[None], shift_labels=shift)
+        assert ours.item() == pytest.approx(theirs.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("eps", [0.0, 0.1, 0.7])
+@pytest.mark.parametrize("chunk_size", [1, 4])
+def test_label_smoothing_through_head_and_adjustment_equals_torch(kind, form, eps, chunk_size):
+    torch.manual_seed(3)
+    head = nn.Linear(4, 5, dtype=torch.float64)
+    adjustment, _, targets = problem(kind, form)
+    hidden = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    wanted = [hidden, *head.parameters(), *(adjustment.parameters() if kind != "none" else ())]
+    ours = smoothed(hidden, targets, adjustment, eps, head=head, chunk_size=chunk_size)
+    whole = nn.functional.cross_entropy(adjustment(head(hidden)), targets, label_smoothing=eps)
+    assert ours.item() == pytest.approx(whole.item(), abs=1e-12)
+    for a, b in zip(torch.autograd.grad(3 * ours, wanted), torch.autograd.grad(3 * whole, wanted), strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_label_smoothing_agrees_with_finite_differences(kind, form):
+    torch.manual_seed(4)
+    adjustment, _, targets = problem(kind, form)
+    head = nn.Linear(4, 5, dtype=torch.float64)
+    hidden = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+
+    def value(h, weight, parameter, shift):
+        probe, linear = LogitAdjustment(5, kind, form, dtype=torch.float64), nn.Linear(4, 5, dtype=torch.float64)
+        probe._parameters["temperature_parameter"], probe._parameters["logit_shift"] = parameter, shift
+        linear._parameters["weight"], linear._parameters["bias"] = weight, head.bias.detach()
+        return smoothed(h, targets, probe, 0.3, head=linear, chunk_size=4)
+
+    inputs = (hidden, head.weight, *adjustment.parameters())
+    assert gradcheck(value, inputs, eps=1e-6, atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_label_smoothing_counts_present_classes_alone(kind):
+    # rows with 5, 3 and 2 options, the absent ones in different places
+    adjustment, logits, _ = problem(kind, rows=3)
+    present = torch.tensor([[True] * 5, [True, False, True, False, True], [False, False, False, True, True]])
+    targets = torch.tensor([1, 4, 3])
+    logits = logits.masked_fill(~present, -torch.inf).requires_grad_()
+    total = smoothed(logits, targets, adjustment, reduction="sum")
+    rows = []
+    for z, keep, target in zip(logits, present, targets.tolist(), strict=True):
+        adjusted = adjustment.select(torch.nonzero(keep).squeeze(-1))(z[keep])
+        rows.append(nn.functional.cross_entropy(adjusted, keep[:target].sum(), label_smoothing=0.1))
+    expected = torch.stack(rows).sum()
+    assert total.item() == pytest.approx(expected.item(), abs=1e-12)
+    (ours,), (theirs,) = torch.autograd.grad(total, logits), torch.autograd.grad(expected, logits)
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+    if kind != "none":
+        for gradient in torch.autograd.grad(smoothed(logits, targets, adjustment), list(adjustment.parameters())):
+            assert torch.isfinite(gradient).all()
+
+
+def test_label_smoothing_is_a_mean_over_positions_not_over_micro_batches():
+    # one row 10 nats behind and three 10 nats ahead, eps .1, V = 2: log(1 + e^10) - .5 and log(1 + e^-10) + .5 a row,
+    # so (9.500045 + 3 * .500045) / 4 = 2.750045; the mean of the two micro-batches' means would be 5.000045
+    parts = [torch.tensor([[-10.0, 0.0]]).double(), torch.tensor([[10.0, 0.0]] * 3).double()]
+    for z in parts:
+        z.requires_grad_()
+    total = sum(smoothed(z, torch.zeros(len(z), dtype=torch.int64), reduction="sum") for z in parts)
+    assert (total / 4).item() == pytest.approx(2.750045, abs=1e-6)
+    whole = smoothed(torch.cat(parts), torch.zeros(4, dtype=torch.int64))
+    for a, b in zip(torch.autograd.grad(total / 4, parts), torch.autograd.grad(whole, parts), strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("eps", [-0.1, 1.0, math.nan])
+def test_label_smoothing_outside_its_range_is_refused(eps):
+    with pytest.raises(ValueError, match=r"label_smoothing must lie in \[0, 1\)"):
+        smoothed(torch.zeros(1, 2), torch.tensor([0]), eps=eps)
 
 
 # ---- reading chosen logits -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import torch
 from calmtune.bilevel import bome_step
 from calmtune.methods.calm import calm_step
 from calmtune.methods.passes import PassResult
-from calmtune.methods.sft import sft_gradient
+from calmtune.methods.sft import plain_step
 
 
 class Problem:
@@ -86,6 +86,8 @@ def test_theta_comes_back_bit_for_bit_even_after_an_error():
 
 def test_plain_fine_tuning_is_the_task_gradient():
     problem = Problem(2)
-    value, gradients = sft_gradient(problem.a_pass("lower"))
-    assert value == pytest.approx(problem.g(problem.alpha, problem.theta).item())
-    assert torch.equal(gradients[0], torch.autograd.grad(problem.g(problem.alpha, problem.theta), problem.theta)[0])
+    step = plain_step(problem.a_pass("lower"))
+    assert step.lower == pytest.approx(problem.g(problem.alpha, problem.theta).item())
+    assert torch.equal(step.theta[0], torch.autograd.grad(problem.g(problem.alpha, problem.theta), problem.theta)[0])
+    assert step.alpha == ()
+    assert problem.calls == {("lower", True): 1}

@@ -13,7 +13,8 @@ from calmtune.data.prompts import PromptStyle, Renderer
 from calmtune.data.rows import MultipleChoice
 from calmtune.modeling.reading import eval_mode, option_scores
 from calmtune.predictions import load_predictions
-from calmtune.scoring.options import adjust_options, plan_batches, score_items
+from calmtune.modeling.reading import adjust_options
+from calmtune.scoring.options import plan_batches, score_items
 
 VOCAB = 64
 WORDS = ("blue", "green", "red", "deep")

@@ -10,7 +10,7 @@ from toy_training import trainer
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label_smoothing_factor": 0.1}, "label smoothing is not offered"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor: belongs to method: label_smoothing"),
         ({"entropy_target": -1.0}, "entropy_target"),
         ({"eta": math.inf}, "eta: expected a finite number"),
         ({"max_steps": 0}, "train nothing"),

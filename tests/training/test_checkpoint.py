@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import TrainerCallback
 
 from calmtune.training.checkpoint import STATE_FILE, last_complete_checkpoint
-from toy_training import questions, trainer
+from toy_training import WALL_CLOCK, StopAfter, questions, trainer
 
 SETTINGS = {
     "max_steps": 9,
@@ -26,16 +25,6 @@ SETTINGS = {
     "inner_steps": 2,
     "weight_decay": 0.01,
 }
-WALL_CLOCK = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"}
-
-
-class StopAfter(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            raise KeyboardInterrupt
 
 
 def outcome(made):

@@ -5,77 +5,12 @@ import math
 
 import pytest
 import torch
-from torch.func import functional_call
 from transformers import TrainerCallback
 
 from calmtune.bilevel import bome_step
 from calmtune.training.trainer import NonFiniteError
+from step_reference import directions, reference_losses
 from toy_training import instructions, questions, shake, trainer
-
-
-def reference_losses(made, batch_rows, upper_rows):
-    """g and f of whole batches, from full logits of one unpadded row per option, by plain autograd."""
-    model, level = made.model, made.level
-    names = [n for n, p in model.named_parameters() if p.requires_grad]
-
-    def log_p(theta, ids):
-        tied = dict(zip(names, theta, strict=True))
-        logits = functional_call(model, tied, kwargs={"input_ids": torch.tensor([ids]), "use_cache": False}).logits[0]
-        return torch.log_softmax(logits.double(), -1), logits.double()
-
-    def adjusted(z, alpha):
-        if not alpha:
-            return z
-        return z * torch.exp(-alpha[0].double()) + alpha[1].double()
-
-    def scores(theta, item):
-        found = []
-        for option in item.option_ids:
-            ids = item.prompt_ids + option
-            values, _ = log_p(theta, ids)
-            at = range(len(item.prompt_ids) - 1, len(ids) - 1)
-            found.append(sum(values[p, ids[p + 1]] for p in at))
-        return torch.stack(found)
-
-    def tokens(theta, alpha, row):
-        _, logits = log_p(theta, row.input_ids)
-        z = adjusted(logits[row.answer_start - 1 : -1], alpha)
-        return z, torch.tensor(row.input_ids[row.answer_start :])
-
-    def lower(alpha, theta):
-        if level.name == "options":
-            terms = [
-                torch.nn.functional.cross_entropy(
-                    adjusted(scores(theta, item), alpha)[None], torch.tensor([item.label])
-                )
-                for item in batch_rows
-            ]
-            return torch.stack(terms).mean()
-        pieces = [tokens(theta, alpha, row) for row in batch_rows]
-        total = sum(torch.nn.functional.cross_entropy(z, y, reduction="sum") for z, y in pieces)
-        return total / sum(len(y) for _, y in pieces)
-
-    def upper(alpha, theta):
-        rows = [
-            adjusted(scores(theta, i), alpha)[None] if level.name == "options" else tokens(theta, alpha, i)[0]
-            for i in upper_rows
-        ]
-        entropies = torch.cat([torch.special.entr(torch.softmax(z, -1)).sum(-1) for z in rows])
-        return -entropies.mean()
-
-    return lower, upper
-
-
-def directions(made):
-    """Run one step of the trainer and take what it put into the gradients, alpha first."""
-    loader = made.get_train_dataloader()
-    batches, _ = made.get_batch_samples(iter(loader), made.args.gradient_accumulation_steps, made.args.device)
-    made.create_optimizer()
-    for batch in batches:
-        made.training_step(made.model, batch)
-    alpha = [] if made.adjustment is None else list(made.adjustment.parameters())
-    ids = [identity for batch in batches for identity in batch["ids"]]
-    return [p.grad.clone() for p in [*alpha, *made._theta()]], ids
 
 
 @pytest.mark.parametrize("level", ["options", "vocabulary"])
@@ -91,7 +26,7 @@ def test_step_equals_plain_autograd(tmp_path, level, adjustment, inner_steps, ba
     )  # fmt: skip
     ours, ids = directions(made)
     examples = {example.id: example for example in made.train_dataset}
-    upper_ids = [identity for batch in made._upper_batches(0) for identity in batch["ids"]]
+    upper_ids = [identity for batch in made.method_step.upper_batches(0) for identity in batch["ids"]]
     above = {example.id: example for example in made.upper_examples}
     lower, upper = reference_losses(made, [examples[i] for i in ids], [above[i] for i in upper_ids])
     alpha = (
@@ -115,7 +50,7 @@ def test_theta_alone_follows_the_task_when_the_upper_gradient_is_alphas(tmp_path
     logged = made._window.take()
     plain = shake(trainer(tmp_path, upper_gradient="alpha", eta=1.0))
     batches, _ = plain.get_batch_samples(iter(plain.get_train_dataloader()), 1, plain.args.device)
-    result = plain._pass(plain._theta(), batches, upper=False, logs=None)(theta_gradient=True)
+    result = plain.method_step.lower_pass(batches, 0)(theta_gradient=True)
     for got, task in zip(ours[2:], result.theta, strict=True):
         assert torch.allclose(got, logged["multiplier"] * task, rtol=1e-4, atol=1e-7)
 
@@ -335,8 +270,8 @@ def test_upper_loss_is_the_mean_over_the_positions_that_are_asked_for(tmp_path, 
             upper_batch_size=5,
         )
     )
-    batches = made._upper_batches(3)
-    result = made._pass(made._theta(), batches, upper=True, logs=None)(theta_gradient=True)
+    batches = made.method_step.upper_batches(3)
+    result = made.method_step.upper_pass(batches, 0)(theta_gradient=True)
     above = {example.id: example for example in made.upper_examples}
     expected = []
     for identity in (identity for batch in batches for identity in batch["ids"]):
@@ -353,7 +288,9 @@ def test_upper_loss_is_the_mean_over_the_positions_that_are_asked_for(tmp_path, 
 
 def test_the_upper_batch_moves_on_with_the_steps(tmp_path):
     made = trainer(tmp_path, upper_batch_size=3)
-    seen = [identity for step in range(4) for batch in made._upper_batches(step) for identity in batch["ids"]]
+    seen = [
+        identity for step in range(4) for batch in made.method_step.upper_batches(step) for identity in batch["ids"]
+    ]
     assert sorted(seen) == sorted(example.id for example in made.upper_examples)
 
 
@@ -364,7 +301,7 @@ def test_dropout_changes_with_the_step(tmp_path):
     for step in (0, 0, 1):
         made.state.global_step = step
         made.model.train()
-        values.append(made._pass(made._theta(), [batch], upper=False, logs=None)(theta_gradient=False).value)
+        values.append(made.method_step.lower_pass([batch], made.state.global_step)(theta_gradient=False).value)
     assert values[0] == values[1] != values[2]
 
 

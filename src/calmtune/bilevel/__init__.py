@@ -3,9 +3,11 @@
 from calmtune.bilevel.adjustment import LogitAdjustment
 from calmtune.bilevel.bome import BomeDirection, bome_direction, bome_step
 from calmtune.bilevel.objectives import adjusted_cross_entropy, negative_entropy, read_logits
+from calmtune.bilevel.self_tuning import EtaController
 
 __all__ = [
     "BomeDirection",
+    "EtaController",
     "LogitAdjustment",
     "adjusted_cross_entropy",
     "bome_direction",

@@ -2,7 +2,7 @@
 
 Both are sums over rows of a function of z~ = z * s + l, and both know d loss / d z~ in closed form (p = softmax(z~)):
 
-    cross-entropy     p - e_y
+    cross-entropy     p - q,  q = (1 - eps) e_y + eps / n on the row's n present classes (eps = 0: q = e_y)
     minus entropy     p * (log p + H)
 
 from which follow d/dz = s * d/dz~, d/dl = sum d/dz~, d/dparameter = ds/dparameter * sum z * d/dz~. They are computed in
@@ -32,6 +32,7 @@ def adjusted_cross_entropy(
     targets: Tensor,
     adjustment: LogitAdjustment | None = None,
     *,
+    label_smoothing: float = 0.0,
     mask: Tensor | None = None,
     head: Head | None = None,
     reduction: Reduction = "mean",
@@ -43,6 +44,7 @@ def adjusted_cross_entropy(
         inputs: logits [..., V] (-inf marks an absent class), or hidden states [..., H] when ``head`` is given.
         targets: class indices [...], int64.
         adjustment: alpha; None means raw logits. Its parameters receive gradients in closed form.
+        label_smoothing: eps; a row's loss is (1 - eps) CE(y) + eps mean_k(-log p_k), k over the row's present classes.
         mask: bool [...], True where a row counts; None counts all.
         head: maps hidden states [n, H] to logits [n, V]; any module, its trainable parameters receive gradients.
         reduction: ``"mean"`` over counted rows, or ``"sum"``.
@@ -52,19 +54,22 @@ def adjusted_cross_entropy(
         A scalar in float32 (float64 for float64 inputs). Can be differentiated once.
 
     Raises:
-        ValueError: shapes that do not fit, a target outside [0, V), a target that is an absent class, or a mean over no
-            row.
+        ValueError: shapes that do not fit, a target outside [0, V), a target that is an absent class, a mean over no
+            row, or label_smoothing outside [0, 1).
 
     Example:
         >>> import torch
         >>> round(adjusted_cross_entropy(torch.zeros(1, 4), torch.tensor([2])).item(), 4)
         1.3863
 
-    Source: CALM's lower level; AutoBalance (Li et al. 2021), equation 4.
+    Source: CALM's lower level; AutoBalance (Li et al. 2021), equation 4; label smoothing: Szegedy et al. 2016.
     """
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
     flat, flat_targets = _rows(inputs, mask, targets)
     assert flat_targets is not None
-    return _reduce(_Loss.apply(*_arguments(flat, flat_targets, adjustment, head, chunk_size)), flat, reduction)
+    arguments = _arguments(flat, flat_targets, adjustment, head, chunk_size, label_smoothing=label_smoothing)
+    return _reduce(_Loss.apply(*arguments), flat, reduction)
 
 
 def negative_entropy(
@@ -93,13 +98,19 @@ def negative_entropy(
     return _reduce(_Loss.apply(*_arguments(flat, None, adjustment, head, chunk_size, target)), flat, reduction)
 
 
-def cross_entropy_terms(adjusted: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Per-row cross-entropy [n] of adjusted logits [n, V] and its gradient p - e_y [n, V]."""
+def cross_entropy_terms(adjusted: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Per-row cross-entropy [n] of adjusted logits [n, V] with a smoothed target q, and its gradient p - q [n, V]."""
     log_p = torch.log_softmax(adjusted, dim=-1)
     loss = -log_p.gather(-1, targets[:, None]).squeeze(-1)
+    spread = None
+    if smoothing:
+        present = ~torch.isneginf(adjusted)  # an absent class is no class: its -log p is infinite
+        share = smoothing / present.sum(-1, dtype=adjusted.dtype)
+        loss = (1 - smoothing) * loss - share * log_p.masked_fill(~present, 0.0).sum(-1)
+        spread = present * share[:, None]
     gradient = log_p.exp_()
-    gradient.scatter_add_(-1, targets[:, None], torch.full_like(loss, -1.0)[:, None])
-    return loss, gradient
+    gradient.scatter_add_(-1, targets[:, None], torch.full_like(loss, smoothing - 1.0)[:, None])
+    return loss, gradient if spread is None else gradient.sub_(spread)
 
 
 def negative_entropy_terms(adjusted: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,10 +137,11 @@ class _Loss(torch.autograd.Function):
         head: Head | None,
         chunk: int,
         entropy_target: float | None,
+        smoothing: float,
         *head_parameters: Tensor,
     ) -> Tensor:
         needs_states, needs_parameter = ctx.needs_input_grad[0], any(ctx.needs_input_grad[2:4])
-        needs_head = any(ctx.needs_input_grad[8:])
+        needs_head = any(ctx.needs_input_grad[9:])
         dtype = torch.float64 if states.dtype == torch.float64 else torch.float32
         total = states.new_zeros((), dtype=dtype)
         d_states = torch.empty_like(states) if needs_states else None
@@ -143,7 +155,7 @@ class _Loss(torch.autograd.Function):
             z = native.detach().to(dtype)
             adjusted = z if scale is None or shift is None else z * scale + shift.to(dtype)
             loss, d_adjusted = (
-                cross_entropy_terms(adjusted, targets[part])
+                cross_entropy_terms(adjusted, targets[part], smoothing)
                 if targets is not None
                 else negative_entropy_terms(adjusted)
             )
@@ -177,7 +189,7 @@ class _Loss(torch.autograd.Function):
             return None if gradient is None else (gradient * weight.to(gradient.dtype)).to(dtype or gradient.dtype)
 
         alpha = (scaled(d_parameter, ctx.dtypes[0]), scaled(d_shift, ctx.dtypes[1]))
-        return (scaled(d_states), None, *alpha, None, None, None, None, *(scaled(d) for d in d_head))
+        return (scaled(d_states), None, *alpha, None, None, None, None, None, *(scaled(d) for d in d_head))
 
 
 class _ReadLogits(torch.autograd.Function):
@@ -291,6 +303,7 @@ def _arguments(
     head: Head | None,
     chunk_size: int | None,
     entropy_target: float | None = None,
+    label_smoothing: float = 0.0,
 ) -> tuple[Any, ...]:
     active = adjustment if adjustment is not None and not adjustment.is_identity else None
     if active is not None and head is None and active.kind == "vector" and flat.shape[-1] != active.num_classes:
@@ -298,7 +311,8 @@ def _arguments(
     if targets is not None and head is None and len(flat):
         _check_targets(flat, targets)
     alpha = (None, None, "exp") if active is None else (active.temperature_parameter, active.logit_shift, active.form)
-    return (flat, targets, *alpha, head, _chunk_size(head, flat, chunk_size), entropy_target, *_trainable(head))
+    chunk = _chunk_size(head, flat, chunk_size)
+    return (flat, targets, *alpha, head, chunk, entropy_target, label_smoothing, *_trainable(head))
 
 
 def _check_targets(logits: Tensor, targets: Tensor) -> None:

@@ -11,6 +11,7 @@ from calmtune.cli.folder import RunFolder
 from calmtune.cli.options import add_config, new_parser, overrides_of
 
 if TYPE_CHECKING:
+    from calmtune.cli.console import Advance
     from calmtune.cli.splits import Splits
     from calmtune.config import RunConfig
     from calmtune.report import Summary
@@ -43,8 +44,12 @@ def run(options: argparse.Namespace) -> None:
     say(f"next: calmtune evaluate {folder.path}")
 
 
-def run_training(config: RunConfig) -> RunFolder:
+def run_training(config: RunConfig, advance: Advance | None = None) -> RunFolder:
     """Train one run into its folder; a run that is already finished there is left as it is.
+
+    Args:
+        config: the run.
+        advance: told (steps done, steps in all) in the place of transformers' own output.
 
     Raises:
         ValueError: the folder holds another run, or an interrupted one that was not asked to go on; or something in the
@@ -66,6 +71,10 @@ def run_training(config: RunConfig) -> RunFolder:
         warn(f"{count} rows of {name} were dropped, because their questions are also in another split")
     note(f"loading {config.model.model_name_or_path}")
     trainer = build_trainer(config, splits, folder)
+    if advance is not None:
+        from calmtune.cli.step_progress import replace_output
+
+        replace_output(trainer, advance)
     rows = {name: len(part) for name, part in splits.rows.items()}
     note(
         f"training on {rows['train']} rows, {rows['upper']} for the upper level"
@@ -171,6 +180,7 @@ def build_trainer(config: RunConfig, splits: Splits, folder: RunFolder) -> Any:
         arguments,
         train_dataset=splits.rows["train"],
         upper_dataset=splits.rows["upper"],
+        calibration_dataset=splits.calibration if arguments.needs_calibration_rows else None,
         processing_class=tokenizer,
         peft_config=lora_config(config),
         model_name=config.model.model_name_or_path,
@@ -211,9 +221,9 @@ def refuse_more_options(config: RunConfig, splits: Splits) -> None:
     """
     from calmtune.training.datasets import choose_level
 
-    how = config.training
-    trained = [*splits.rows["train"], *splits.rows["upper"]]
-    if how["method"] != "calm" or how["adjustment"] != "vector" or choose_level(how["level"], trained) != "options":
+    how, trained = config.training_arguments(), [*splits.rows["train"], *splits.rows["upper"]]
+    vector = how.has_upper_level and how.adjustment == "vector"
+    if not vector or choose_level(how.method_level, trained) != "options":
         return
     width = max(len(row.choices) for row in trained)
     for row in (*splits.calibration, *splits.test):

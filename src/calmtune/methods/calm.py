@@ -27,6 +27,7 @@ class CalmStep:
     Attributes:
         theta, alpha: directions, to be handed to the optimizers as gradients.
         lower, upper: g and f in nats. bome: multiplier, norms, residual, cosine.
+        logs: the scalars under their log names.
     """
 
     theta: tuple[Tensor, ...]
@@ -34,6 +35,11 @@ class CalmStep:
     lower: float
     upper: float
     bome: BomeDirection
+
+    @property
+    def logs(self) -> dict[str, float]:
+        """Upper loss, multiplier, residual, norms and cosine."""
+        return {"upper_loss": self.upper, **self.bome.logs()}
 
 
 def calm_step(
@@ -46,6 +52,7 @@ def calm_step(
     inner_steps: int = 1,
     inner_learning_rate: float = 0.01,
     upper_gradient: Literal["joint", "alpha"] = "joint",
+    normalise: bool = False,
 ) -> CalmStep:
     """One direction over (alpha, theta).
 
@@ -55,6 +62,8 @@ def calm_step(
         lower, upper: g on B_T and f on B_V, at whatever theta holds when they are called.
         inner_steps, inner_learning_rate: T and a of the surrogate.
         upper_gradient: ``"alpha"`` leaves the theta-block out of df: theta then follows lambda dq only.
+        normalise: divide the direction by 1 + lambda. It points where it did, but a large eta then slows the pull of
+            the entropy where it would otherwise speed up the task's; ``eta: auto`` holds alpha back with it.
 
     Source: CALM, algorithm 1; BOME (Ye et al. 2022), algorithm 1.
     """
@@ -68,8 +77,10 @@ def calm_step(
     d_theta = above.theta if upper_gradient == "joint" else tuple(torch.zeros_like(t) for t in here.theta)
     d_residual = (*(a - b for a, b in zip(here.alpha, surrogate.alpha, strict=True)), *here.theta)
     bome = bome_direction((*above.alpha, *d_theta), d_residual, here.value - surrogate.value, eta=eta, barrier=barrier)
+    scale = 1.0 / (1.0 + bome.multiplier) if normalise else 1.0
+    direction = tuple(part * scale for part in bome.direction) if normalise else bome.direction
     split = len(here.alpha)
-    return CalmStep(bome.direction[split:], bome.direction[:split], here.value, above.value, bome)
+    return CalmStep(direction[split:], direction[:split], here.value, above.value, bome)
 
 
 @torch.no_grad()

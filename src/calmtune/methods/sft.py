@@ -1,13 +1,11 @@
-"""Plain fine-tuning: the gradient of the raw cross-entropy, nothing else."""
+"""Plain fine-tuning: the gradient of the lower loss, nothing else."""
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from calmtune.methods.passes import Pass
+from calmtune.methods.passes import Direction, Pass
 
 
-def sft_gradient(lower: Pass) -> tuple[float, tuple[Tensor, ...]]:
-    """The loss in nats and its gradient with respect to theta."""
+def plain_step(lower: Pass) -> Direction:
+    """The gradient of the lower loss by theta. alpha is not touched, so the loss should be read without one."""
     result = lower(theta_gradient=True)
-    return result.value, result.theta
+    return Direction(result.theta, (), result.value)

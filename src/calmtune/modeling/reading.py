@@ -31,11 +31,13 @@ class OptionScores:
         option_mass: [B], probability of all options together under the full vocabulary, in [0, 1].
         token_entropy: [B], mean entropy in nats of the vocabulary distribution at the positions read; None unless asked
             for.
+        log_probability: [B, K], log-probability of each option's tokens in the full vocabulary, nats; 0 where absent.
     """
 
     scores: Tensor
     option_mass: Tensor
     token_entropy: Tensor | None
+    log_probability: Tensor
 
 
 class CappedHead(nn.Module):
@@ -182,7 +184,39 @@ def option_scores(
         scores.masked_fill(~option_mask, -torch.inf),
         mass,
         _mean_by_row(entropies, batch) if entropy else None,
+        total,
     )
+
+
+def adjust_options(scores: Tensor, adjustment: LogitAdjustment) -> Tensor:
+    """Option scores [B, k], -inf where absent, under an alpha with one class an option index, K >= k."""
+    if adjustment.kind != "vector":
+        return adjustment(scores)
+    missing = adjustment.num_classes - scores.shape[-1]
+    return adjustment(nn.functional.pad(scores, (0, missing), value=-torch.inf))[..., : scores.shape[-1]]
+
+
+def adjusted_scores(
+    model: nn.Module,
+    batch: Batch,
+    raw: OptionScores,
+    adjustment: LogitAdjustment | None,
+    level: Literal["options", "vocabulary"],
+    *,
+    normalisation: Normalisation = "sum",
+    hidden: Tensor,
+) -> Tensor | None:
+    """The option scores [B, K] under alpha, from the hidden states that gave the raw ones; None without an alpha.
+
+    Args:
+        level: what alpha has a class for: an ``options`` index, or a token of the ``vocabulary``.
+    """
+    if adjustment is None or adjustment.is_identity:
+        return None
+    if level == "options":
+        return adjust_options(raw.scores, adjustment)
+    again = option_scores(model, batch, normalisation=normalisation, hidden=hidden, adjustment=adjustment)
+    return again.scores
 
 
 def _mean_by_row(values: Tensor, batch: Batch) -> Tensor:

@@ -10,7 +10,7 @@ import json
 import string
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -24,7 +24,15 @@ from calmtune.data.encoding import Batch, collate_items, tree_length
 from calmtune.data.prompts import EncodedItem, Renderer
 from calmtune.data.rows import MultipleChoice
 from calmtune.modeling.loading import fingerprint
-from calmtune.modeling.reading import Normalisation, causal_lm, check_readable, eval_mode, option_scores, read_hidden
+from calmtune.modeling.reading import (
+    Normalisation,
+    adjusted_scores,
+    causal_lm,
+    check_readable,
+    eval_mode,
+    option_scores,
+    read_hidden,
+)
 from calmtune.predictions import Prediction, Predictions, append_predictions, open_predictions, save_predictions
 
 Level = Literal["options", "vocabulary"]
@@ -128,14 +136,6 @@ def plan_batches(items: Sequence[EncodedItem], batch_tokens: int) -> list[list[i
     return batches
 
 
-def adjust_options(scores: Tensor, adjustment: LogitAdjustment) -> Tensor:
-    """Option scores [B, k], -inf where absent, under an alpha with one class an option index, K >= k."""
-    if adjustment.kind != "vector":
-        return adjustment(scores)
-    missing = adjustment.num_classes - scores.shape[-1]
-    return adjustment(nn.functional.pad(scores, (0, missing), value=-torch.inf))[..., : scores.shape[-1]]
-
-
 @dataclass(frozen=True)
 class _How:
     adjustment: LogitAdjustment | None
@@ -159,12 +159,11 @@ def _score(model: nn.Module, items: Sequence[EncodedItem], pad_id: int, how: _Ho
     # letters of several tokens are scored by the sum whatever the normalisation of texts
     normalisation: Normalisation = how.normalisation if items[0].scoring == "text" else "sum"
     raw = option_scores(model, batch, normalisation=normalisation, hidden=hidden, entropy=how.token_entropy)
-    scores, adjusted = _tie(raw.scores, items), None
-    if how.adjustment is not None and how.level == "options":
-        adjusted = adjust_options(scores, how.adjustment)
-    elif how.adjustment is not None:
-        again = option_scores(model, batch, normalisation=normalisation, hidden=hidden, adjustment=how.adjustment)
-        adjusted = _tie(again.scores, items)
+    raw = replace(raw, scores=_tie(raw.scores, items))
+    scores = raw.scores
+    adjusted = adjusted_scores(model, batch, raw, how.adjustment, how.level, normalisation=normalisation, hidden=hidden)
+    if adjusted is not None and how.level == "vocabulary":
+        adjusted = _tie(adjusted, items)
     entropy = torch.full((len(items),), torch.nan) if raw.token_entropy is None else raw.token_entropy
     table = zip(
         items,

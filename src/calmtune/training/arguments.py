@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from transformers import TrainingArguments
+
+Method = Literal["calm", "sft", "label_smoothing", "cft", "rcft", "regularization", "iterate"]
+
+# what a setting belongs to; with another method it would be ignored
+BELONGS = (
+    ("label_smoothing_factor", 0.0, ("label_smoothing",)),
+    ("entropy_weight", 0.1, ("regularization",)),
+    ("rcft_weight", 1.0, ("rcft",)),
+    ("rcft_bins", 10, ("rcft",)),
+)
 
 
 def _option(default: object, text: str) -> object:
@@ -15,7 +25,6 @@ def _option(default: object, text: str) -> object:
 
 # transformers' arguments that this trainer could only ignore, with the value that they must keep
 IGNORED = (
-    ("label_smoothing_factor", 0.0, "label smoothing is not offered yet, and would be ignored"),
     ("torch_compile", False, "the step runs the trunk by itself, so compilation would be ignored"),
     (
         "train_sampling_strategy",
@@ -40,7 +49,12 @@ class CalmConfig(TrainingArguments):
     Source: CALM (arXiv 2608.07419); BOME (Ye et al. 2022) for eta, inner_steps and the barrier.
     """
 
-    method: Literal["calm", "sft"] = _option("calm", "Training method: calm (bilevel), or sft (plain cross-entropy).")  # type: ignore[assignment]
+    method: Method = _option(  # noqa: RUF009 - _option gives a dataclass field
+        "calm",
+        "Training method: calm (bilevel); sft (cross-entropy), label_smoothing, cft (cross-entropy of the answer's "
+        "tokens), rcft (cft with an ECE penalty by EM); regularization (entropy as a penalty of fixed weight), iterate "
+        "(task and entropy steps in turn).",
+    )  # type: ignore[assignment]
     level: Literal["auto", "options", "vocabulary"] = _option(  # type: ignore[assignment]
         "auto",
         "Distribution that is trained and calibrated: options (an item's own options), vocabulary (tokens at answer "
@@ -92,7 +106,34 @@ class CalmConfig(TrainingArguments):
         "Entropy in nats above which the upper level stops pushing (an item's entropy counts up to it); "
         "None: no target.",
     )
-    eta: float = _option(1.0, "BOME's eta: how fast the task loss must keep falling; larger protects the task more.")  # type: ignore[assignment]
+    eta: float | Literal["auto"] = _option(  # type: ignore[assignment]
+        1.0,
+        "BOME's eta: how fast the task loss must keep falling; larger protects the task more. auto: follows the "
+        "overconfidence gap of the calibration split while training (see eta_start and what follows it).",
+    )
+    eta_start: float = _option(1.0, "eta: auto begins here.")  # type: ignore[assignment]
+    eta_min: float = _option(0.5, "eta: auto goes no lower: the share of the task's own progress that a step keeps.")  # type: ignore[assignment]
+    eta_max: float = _option(100.0, "eta: auto goes no higher.")  # type: ignore[assignment]
+    eta_update_steps: int = _option(5, "eta: auto measures the gap and moves every this many steps.")  # type: ignore[assignment]
+    eta_items: int = _option(64, "eta: auto measures on this many calibration items at a time, in turn.")  # type: ignore[assignment]
+    eta_domains: Literal["pooled", "worst"] = _option(  # type: ignore[assignment]
+        "pooled", "eta: auto closes the gap of all calibration items, or of the domain among them where it is largest."
+    )
+    entropy_weight: float = _option(0.1, "method: regularization: the entropy's fixed weight.")  # type: ignore[assignment]
+    rcft_weight: float = _option(1.0, "method: rcft: weight of the ECE penalty.")  # type: ignore[assignment]
+    rcft_bins: int = _option(10, "method: rcft: bins of the E-step.")  # type: ignore[assignment]
+
+    selection_metric: Literal["nll", "brier", "conf_ece"] = _option(  # type: ignore[assignment]
+        "nll",
+        "What is lowest on the calibration split for what is chosen there: the distribution (raw or adjusted), its "
+        "post-hoc scaling, and, with load_best_model_at_end, the checkpoint.",
+    )
+    selection_domains: Literal["pooled", "worst"] = _option(  # type: ignore[assignment]
+        "pooled", "The metric over all calibration items, or of the domain among them where it is worst."
+    )
+    selection_accuracy_drop: float = _option(  # type: ignore[assignment]
+        0.02, "What is chosen may have a calibration accuracy lower than at the start by at most this."
+    )
     barrier: Literal["gradient", "residual"] = _option(  # type: ignore[assignment]
         "gradient", "phi = eta ||grad q||^2 (gradient) or eta q (residual)."
     )
@@ -112,16 +153,52 @@ class CalmConfig(TrainingArguments):
     logging_steps: float = _option(10, "Log every this many steps.")  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if self.load_best_model_at_end and self.metric_for_best_model is None:
+            self.metric_for_best_model = "selection_loss"
+        if self.metric_for_best_model is not None and self.greater_is_better is None:
+            # transformers takes more for better unless the name ends in "loss", and would keep the worst NLL
+            self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") == "accuracy"
         super().__post_init__()
         faults = [fault for fault in self._faults() if fault]
         if faults:
             raise ValueError("\n".join(faults))
 
+    @property
+    def has_upper_level(self) -> bool:
+        """Whether the method raises the entropy on S_V, and so has an alpha."""
+        return self.method in ("calm", "regularization", "iterate")
+
+    @property
+    def method_level(self) -> str:
+        """The level, where the method does not leave it open."""
+        return {"cft": "vocabulary", "rcft": "options"}.get(self.method, self.level)
+
+    @property
+    def needs_calibration_rows(self) -> bool:
+        """Whether labelled held-out rows are read while training."""
+        by_loss = str(self.metric_for_best_model).removeprefix("eval_") in ("loss", "loss_raw")
+        return (self.load_best_model_at_end and not by_loss) or (self.method == "calm" and self.eta == "auto")
+
+    def _eta_faults(self) -> list[str]:
+        """What is wrong with eta and its bounds."""
+        if self.eta == "auto":
+            if self.method != "calm":
+                return [f"eta: auto belongs to method: calm, got method: {self.method}; give a number"]
+            if not 0 < self.eta_min <= self.eta_start <= self.eta_max < math.inf:
+                return [
+                    "eta_min, eta_start, eta_max: expected 0 < eta_min <= eta_start <= eta_max, got "
+                    f"{self.eta_min}, {self.eta_start}, {self.eta_max}"
+                ]
+            return []
+        if isinstance(self.eta, str) or not 0 <= self.eta < math.inf:
+            return [f"eta: expected a finite number >= 0 or auto, got {self.eta!r}"]
+        return []
+
     def _faults(self) -> list[str]:
         """Every value that cannot work, one sentence each."""
         found: list[str] = []
         choices = {
-            "method": ("calm", "sft"),
+            "method": get_args(Method),
             "level": ("auto", "options", "vocabulary"),
             "scoring": ("text", "letter"),
             "normalisation": ("sum", "token", "byte"),
@@ -132,6 +209,9 @@ class CalmConfig(TrainingArguments):
             "upper_gradient": ("joint", "alpha"),
             "entropy_positions": ("auto", "first", "response"),
             "barrier": ("gradient", "residual"),
+            "eta_domains": ("pooled", "worst"),
+            "selection_metric": ("nll", "brier", "conf_ece"),
+            "selection_domains": ("pooled", "worst"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -139,7 +219,7 @@ class CalmConfig(TrainingArguments):
         for name in ("alpha_learning_rate", "inner_learning_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 found.append(f"{name}: expected a finite number > 0, got {getattr(self, name)}")
-        for name in ("inner_steps", "max_bad_steps", "max_length"):
+        for name in ("inner_steps", "max_bad_steps", "max_length", "eta_update_steps", "eta_items", "rcft_bins"):
             if getattr(self, name) < 1:
                 found.append(f"{name}: expected a whole number >= 1, got {getattr(self, name)}")
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
@@ -153,8 +233,22 @@ class CalmConfig(TrainingArguments):
         for name in ("upper_batch_size", "upper_micro_batch_size", "chunk_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 found.append(f"{name}: expected a whole number >= 1 or nothing, got {getattr(self, name)}")
-        if not 0 <= self.eta < math.inf:
-            found.append(f"eta: expected a finite number >= 0, got {self.eta}")
+        found += self._eta_faults()
+        for name in ("entropy_weight", "rcft_weight", "selection_accuracy_drop"):
+            if not 0 <= getattr(self, name) < math.inf:
+                found.append(f"{name}: expected a finite number >= 0, got {getattr(self, name)}")
+        for name, default, methods in BELONGS:
+            if getattr(self, name) != default and self.method not in methods:
+                found.append(f"{name}: belongs to method: {', '.join(methods)}; leave it at {default}")
+        if not 0 <= self.label_smoothing_factor < 1:
+            found.append(f"label_smoothing_factor: expected a number in [0, 1), got {self.label_smoothing_factor}")
+        if self.method == "cft" and self.level == "options":
+            found.append(
+                "level: cft is the cross-entropy of the answer's tokens under the vocabulary; set level: vocabulary, "
+                "or method: sft for the cross-entropy over the options"
+            )
+        if self.method == "rcft" and self.level == "vocabulary":
+            found.append("level: rcft needs the confidence over each item's options; set level: options")
         if not 1 < self.tau_max < math.inf:
             found.append(f"tau_max: expected a finite number > 1, got {self.tau_max}")
         if self.entropy_target is not None and not 0 < self.entropy_target < math.inf:
@@ -164,7 +258,9 @@ class CalmConfig(TrainingArguments):
                 found.append(f"{name}: {why}; leave it at {kept}")
         if self.scoring == "letter" and self.normalisation != "sum":
             found.append("normalisation: letters are one token each; leave it at sum, or use scoring: text")
-        if self.method == "calm" and self.adjustment == "none" and self.upper_gradient == "alpha":
+        if self.upper_gradient == "alpha" and self.method in ("regularization", "iterate"):
+            found.append(f"upper_gradient: alpha belongs to method: calm; {self.method} moves theta with the entropy")
+        if self.has_upper_level and self.adjustment == "none" and self.upper_gradient == "alpha":
             found.append(
                 "upper_gradient: alpha needs an adjustment (vector or scalar); with none nothing would follow "
                 "the entropy"

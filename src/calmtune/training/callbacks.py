@@ -11,14 +11,20 @@ from calmtune.bilevel import LogitAdjustment
 
 
 class StepHooks(TrainerCallback):
-    """Restores the loss counters once the loop has reset them, and keeps alpha within its bounds after each step."""
+    """Tells the trainer that the loop or an epoch begins, and keeps alpha within its bounds after each step."""
 
-    def __init__(self, *, on_begin: Callable[[], None], adjustment: LogitAdjustment | None) -> None:
-        self.on_begin, self.adjustment = on_begin, adjustment
+    def __init__(
+        self, *, on_begin: Callable[[], None], on_epoch: Callable[[int], None], adjustment: LogitAdjustment | None
+    ) -> None:
+        self.on_begin, self.on_epoch, self.adjustment = on_begin, on_epoch, adjustment
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The loop has set its counters to zero just before."""
         self.on_begin()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An epoch begins, or, in a resumed run, the one that was interrupted goes on."""
+        self.on_epoch(int(state.epoch or 0))
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """alpha has just moved."""

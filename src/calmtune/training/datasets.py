@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from calmtune.data.encoding import collate_items, collate_sequences
 from calmtune.data.prompts import EncodedItem, EncodedSequence, Renderer
 from calmtune.data.rows import Instruction, MultipleChoice, OpenQuestion, parse_row
 from calmtune.data.splits import check_disjoint
+from calmtune.training.arguments import CalmConfig
 
 Example = EncodedItem | EncodedSequence
 LevelName = Literal["options", "vocabulary"]
@@ -29,13 +30,31 @@ def as_rows(data: Iterable[Any], name: str) -> list[Any]:
     ]
     if not rows:
         raise ValueError(
-            f"{name} is empty; expected at least one row (method: calm needs held-out rows in upper_dataset)"
+            f"{name} is empty; expected at least one row (methods with an upper level need held-out rows in "
+            "upper_dataset; eta: auto and load_best_model_at_end need labelled ones in calibration_dataset)"
         )
     for index, row in enumerate(rows):
         if isinstance(row, OpenQuestion):
             raise ValueError(
                 f"{name}[{index}]: open questions can't be trained on yet; give an instruction with an output"
             )
+    return rows
+
+
+def read_data_sets(args: CalmConfig, train: Any, upper: Any, calibration: Any) -> dict[str, list[Any]]:
+    """The rows of every data set by its argument's name; empty where there are none and none are needed.
+
+    Raises:
+        ValueError: rows that are needed are missing, or see :func:`as_rows`.
+    """
+    rows = {"train_dataset": as_rows(train, "train_dataset")}
+    for name, data, needed in (
+        ("upper_dataset", upper, args.has_upper_level),
+        ("calibration_dataset", calibration, args.needs_calibration_rows),
+    ):
+        given = list(data or ())
+        rows[name] = as_rows(given, name) if given or needed else []
+    refuse_bare(rows["calibration_dataset"], "calibration_dataset")
     return rows
 
 
@@ -100,29 +119,45 @@ def fingerprint(examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-def refuse_overlap(
-    train_rows: Sequence[Any], upper_rows: Sequence[Any], train: Sequence[Any], upper: Sequence[Any]
-) -> None:
-    """S_V must be disjoint from S_T: by normalised question for rows, by the prompt's tokens for encoded examples.
+def refuse_bare(rows: Sequence[Any], what: str) -> None:
+    """Questions with options alone can be read there.
 
     Raises:
-        ValueError: a question stands in both.
+        ValueError: a row without options; ``what`` needs them.
     """
-    named = [
-        [row for row in rows if not isinstance(row, EncodedItem | EncodedSequence)] for rows in (train_rows, upper_rows)
-    ]
-    check_disjoint({"train_dataset": named[0], "upper_dataset": named[1]})
-
-    def prompts(rows: Sequence[Any]) -> dict[tuple[int, ...], str]:
-        return {
-            tuple(row.prompt_ids if isinstance(row, EncodedItem) else row.input_ids[: row.answer_start]): row.id
-            for row in rows
-        }
-
-    ours, theirs = prompts(train), prompts(upper)
-    shared = sorted(ours[key] for key in ours.keys() & theirs.keys())
-    if shared:
+    bare = [row.id for row in rows if not isinstance(row, MultipleChoice | EncodedItem)]
+    if bare:
         raise ValueError(
-            f"{len(shared)} of the upper_dataset's {len(theirs)} prompts are also in train_dataset (e.g. {shared[0]!r}"
-            "); the upper level must see held-out inputs"
+            f"{what} needs questions with options, but row {bare[0]!r} has none; give multiple-choice rows"
         )
+
+
+def refuse_overlap(rows: Mapping[str, Sequence[Any]], encoded: Mapping[str, Sequence[Any]]) -> None:
+    """S_T, S_V and the calibration rows must be disjoint: by normalised question for rows, by the prompt's tokens for
+    encoded examples.
+
+    Args:
+        rows, encoded: by the data set's name, in the same order.
+
+    Raises:
+        ValueError: a question stands in two of them.
+    """
+    check_disjoint(
+        {
+            name: [row for row in part if not isinstance(row, EncodedItem | EncodedSequence)]
+            for name, part in rows.items()
+        }
+    )
+    seen: dict[tuple[int, ...], tuple[str, str]] = {}
+    for name, part in encoded.items():
+        mine = {
+            tuple(row.prompt_ids if isinstance(row, EncodedItem) else row.input_ids[: row.answer_start]): row.id
+            for row in part
+        }
+        shared = sorted((seen[key][1], seen[key][0]) for key in mine.keys() & seen.keys())
+        if shared:
+            raise ValueError(
+                f"{len(shared)} of the {name}'s {len(mine)} prompts are also in {shared[0][1]} (e.g. {shared[0][0]!r}"
+                "); the upper level and the calibration must see held-out inputs"
+            )
+        seen |= {key: (name, identity) for key, identity in mine.items()}

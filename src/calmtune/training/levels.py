@@ -21,16 +21,20 @@ Batch = Mapping[str, Any]
 Sums = dict[str, tuple[float, int]]  # log name -> (sum, count)
 
 
-class Level(Protocol):
-    """A level: what it counts, and its two losses as sums over that."""
-
-    name: str
+class LowerLevel(Protocol):
+    """A lower loss: what it counts, and its sum over that."""
 
     def lower_count(self, batch: Batch) -> int: ...
 
-    def upper_count(self, batch: Batch) -> int: ...
-
     def lower(self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool) -> Tensor: ...
+
+
+class Level(LowerLevel, Protocol):
+    """A level: its two losses, as sums over what each counts."""
+
+    name: str
+
+    def upper_count(self, batch: Batch) -> int: ...
 
     def upper(
         self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool, logs: Sums | None
@@ -44,12 +48,14 @@ class OptionsLevel:
     Args:
         width: K, the largest option count of all data sets (the size of a vector adjustment).
         normalisation: of text scores. entropy_target: nats above which an item is pushed no further.
+        label_smoothing: eps of the lower loss.
     """
 
     width: int
     normalisation: Normalisation = "sum"
     entropy_target: float | None = None
     chunk_size: int | None = None
+    label_smoothing: float = 0.0
     name: str = "options"
 
     def lower_count(self, batch: Batch) -> int:
@@ -63,7 +69,9 @@ class OptionsLevel:
     def lower(self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool) -> Tensor:
         """Sum over items of the cross-entropy of the gold option, nats."""
         scores, _, _ = self._scores(model, batch, theta=theta, entropy=False)
-        return adjusted_cross_entropy(scores, batch["labels"], adjustment, reduction="sum")
+        return adjusted_cross_entropy(
+            scores, batch["labels"], adjustment, label_smoothing=self.label_smoothing, reduction="sum"
+        )
 
     def upper(
         self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool, logs: Sums | None
@@ -102,12 +110,13 @@ class VocabularyLevel:
 
     Args:
         positions: where the entropy is read: ``"first"`` after the prompt, or all of the ``"response"``.
-        entropy_target: nats above which a position is pushed no further.
+        entropy_target: nats above which a position is pushed no further. label_smoothing: eps of the lower loss.
     """
 
     positions: Literal["first", "response"] = "response"
     entropy_target: float | None = None
     chunk_size: int | None = None
+    label_smoothing: float = 0.0
     name: str = "vocabulary"
 
     def lower_count(self, batch: Batch) -> int:
@@ -123,7 +132,13 @@ class VocabularyLevel:
         with torch.set_grad_enabled(theta and torch.is_grad_enabled()):
             hidden = read_hidden(model, batch)
         return adjusted_cross_entropy(
-            hidden, batch["token_target"], adjustment, head=head_of(model), reduction="sum", chunk_size=self.chunk_size
+            hidden,
+            batch["token_target"],
+            adjustment,
+            label_smoothing=self.label_smoothing,
+            head=head_of(model),
+            reduction="sum",
+            chunk_size=self.chunk_size,
         )
 
     def upper(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,31 @@ from transformers import PreTrainedTokenizerBase, Trainer, set_seed
 from transformers.trainer_utils import rotate_checkpoints
 
 from calmtune.data.prompts import PromptStyle, Renderer
-from calmtune.methods.calm import calm_step
-from calmtune.methods.sft import sft_gradient
 from calmtune.modeling.calibration_files import load_calibration, save_calibration, write_json
 from calmtune.modeling.loading import describe_base
 from calmtune.modeling.reading import check_readable, eval_mode
 from calmtune.training.arguments import CalmConfig
 from calmtune.training.callbacks import StepHooks
 from calmtune.training.checkpoint import STATE_FILE, differences, last_complete_checkpoint, read_state, run_identity
-from calmtune.training.datasets import Collator, as_rows, choose_level, encode, fingerprint, refuse_overlap
-from calmtune.training.levels import Sums, letter_summary
+from calmtune.training.datasets import (
+    Collator,
+    as_rows,
+    choose_level,
+    encode,
+    fingerprint,
+    read_data_sets,
+    refuse_bare,
+    refuse_overlap,
+)
+from calmtune.training.e_step import EStep
+from calmtune.training.holdout import HeldOut
+from calmtune.training.levels import letter_summary
 from calmtune.training.optimizer import PairedOptimizer
-from calmtune.training.passes import BatchPass, NonFiniteError, assign_gradients
-from calmtune.training.setup import make_adjustment, make_level
-from calmtune.training.streams import EpochSampler, batch_at, micro_batches
+from calmtune.training.passes import NonFiniteError, assign_gradients
+from calmtune.training.setup import make_adjustment, make_controller, make_level, make_lower
+from calmtune.training.steps import MethodStep
+from calmtune.training.streams import EpochSampler
+from calmtune.training.watch import Watch
 from calmtune.training.window import LogWindow
 
 logger = logging.getLogger(__name__)
@@ -47,6 +58,8 @@ class CalmTrainer(Trainer):
         train_dataset: S_T: rows (a list of dicts, a ``datasets.Dataset``, calmtune rows) of multiple choice or
             instructions.
         upper_dataset: S_V: held-out rows of the same kinds, disjoint from S_T; needed by ``method="calm"``.
+        calibration_dataset: labelled multiple-choice rows, disjoint from both: ``eta="auto"`` follows their
+            overconfidence gap, and ``load_best_model_at_end`` chooses the checkpoint by them.
         eval_dataset: rows whose loss :meth:`evaluate` gives; no part of training.
         processing_class: the tokenizer.
         peft_config: wraps the model in these adapters.
@@ -70,6 +83,7 @@ class CalmTrainer(Trainer):
         train_dataset: Iterable[Any],
         upper_dataset: Iterable[Any] | None = None,
         eval_dataset: Iterable[Any] | None = None,
+        calibration_dataset: Iterable[Any] | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
         peft_config: Any | None = None,
         model_name: str | None = None,
@@ -99,16 +113,17 @@ class CalmTrainer(Trainer):
             model = get_peft_model(model, peft_config)  # type: ignore[arg-type]
         style = PromptStyle(args.scoring, args.template, args.system_prompt)
         self.renderer = Renderer(processing_class, style)
-        train_rows = as_rows(train_dataset, "train_dataset")
-        held_out = list(upper_dataset or ())
-        upper_rows = as_rows(held_out, "upper_dataset") if held_out or args.method == "calm" else []
-        level_name = choose_level(args.level, [*train_rows, *upper_rows])
-        self.level_name = level_name
-        train, self.upper_examples = self._encode(train_rows, args), self._encode(upper_rows, args)
-        if args.method == "calm":
-            refuse_overlap(train_rows, upper_rows, train, self.upper_examples)
+        rows = read_data_sets(args, train_dataset, upper_dataset, calibration_dataset)
+        if args.method in ("cft", "rcft"):
+            refuse_bare(rows["train_dataset"], args.method)
+        self.level_name = choose_level(args.method_level, [*rows["train_dataset"], *rows["upper_dataset"]])
+        train, self.upper_examples = (self._encode(rows[name], args) for name in ("train_dataset", "upper_dataset"))
+        calibration = encode(rows["calibration_dataset"], self.renderer, "options", args.max_length)
+        parts = {"train_dataset": train, "upper_dataset": self.upper_examples, "calibration_dataset": calibration}
+        refuse_overlap(rows, {name: part for name, part in parts.items() if part})
         evaluation = None if eval_dataset is None else self._encode(as_rows(eval_dataset, "eval_dataset"), args)
-        self.level = make_level(args, level_name, [*train, *self.upper_examples, *(evaluation or ())])
+        items = calibration if self.level_name == "options" else []
+        self.level = make_level(args, self.level_name, [*train, *self.upper_examples, *items, *(evaluation or ())])
         if args.device.type == "cpu":
             args.dataloader_pin_memory = False  # there is nothing to pin for, and torch would say so at every start
         pad_id = processing_class.pad_token_id if processing_class.pad_token_id is not None else 0
@@ -117,32 +132,64 @@ class CalmTrainer(Trainer):
             args=args,
             data_collator=Collator(pad_id),
             train_dataset=train,  # type: ignore[arg-type]
-            eval_dataset=evaluation,  # type: ignore[arg-type]
+            # transformers insists on one where anything is to be evaluated; see :meth:`evaluate`
+            eval_dataset=evaluation or calibration or None,  # type: ignore[arg-type]
             processing_class=processing_class,
             **kwargs,
         )
+        self.has_evaluation_rows = evaluation is not None
         self.adjustment = make_adjustment(args, self.level, self.model)
+        self.lower = make_lower(args, self.level)
+        held_out = HeldOut(
+            calibration,
+            self.level_name,
+            args.normalisation,
+            args.per_device_eval_batch_size,
+            pad_id,
+            self._prepare_inputs,  # type: ignore[arg-type]
+            self.accelerator.autocast,
+        )
+        self.watch = Watch(args, self.model, self.adjustment, held_out, make_controller(args))
+        self.e_step = (
+            EStep(args, self.model, self.lower, replace(held_out, items=train)) if args.method == "rcft" else None
+        )
+        self.method_step = MethodStep(
+            args,
+            self.model,
+            self.adjustment,
+            self.level,
+            self.lower,
+            self.upper_examples,
+            self._batch,
+            self.accelerator.autocast,
+            self._task_update,
+            self.watch.controller,
+        )
         if args.method == "calm":
             # other bilevel tools differentiate twice, which many attention kernels can't
             logger.info(
                 "bilevel solver: first order (BOME); no second derivative is taken, so any attention kernel will do"
             )
-        self.data_identity = {"train": fingerprint(train), "upper": fingerprint(self.upper_examples)}
+        self.data_identity = {name.removesuffix("_dataset"): fingerprint(part) for name, part in parts.items()}
+        self.data_identity.setdefault("upper", fingerprint([]))
         self._pending: list[Any] = []
         self._seen = 0
         self._bad_steps = 0
         self._fatal: str | None = None
         self._window = LogWindow()
         self._restored: dict[str, Any] | None = None
-        self.add_callback(StepHooks(on_begin=self._restore_logs, adjustment=self.adjustment))
+        self.add_callback(StepHooks(on_begin=self._begin, on_epoch=self._begin_epoch, adjustment=self.adjustment))
 
     # ---- set-up ------------------------------------------------------------------------------------------------------
 
     def _encode(self, rows: list[Any], args: CalmConfig) -> list[Any]:
         return encode(rows, self.renderer, self.level_name, args.max_length)
 
+    def _batch(self, examples: list[Any]) -> Any:
+        return self._prepare_inputs(self.data_collator(examples))
+
     def _theta(self) -> list[Tensor]:
-        return [p for p in self.model.parameters() if p.requires_grad]
+        return self.method_step.theta
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """theta's optimizer as transformers makes it, joined by alpha's own."""
@@ -184,59 +231,26 @@ class CalmTrainer(Trainer):
 
     def _step(self, batches: list[Any]) -> float:
         """Run the method; leaves the direction in the gradients of theta and alpha."""
-        theta, args, step = self._theta(), self.args, self.state.global_step
-        lower = self._pass(theta, batches, upper=False, logs=None)
-        if args.method == "sft":
-            value, gradients = sft_gradient(lower)
-            assign_gradients(theta, gradients)
-            self._window.add({"lower_loss": value})
-            return value
-        sums: Sums | None = {} if self._logs_next() else None
-        upper = self._pass(theta, self._upper_batches(step), upper=True, logs=sums)
-        result = calm_step(
-            theta,
-            lower,
-            upper,
-            eta=args.eta,
-            barrier=args.barrier,
-            inner_steps=args.inner_steps,
-            inner_learning_rate=args.inner_learning_rate,
-            upper_gradient=args.upper_gradient,
-        )
-        if step == 0 and result.bome.upper_norm == 0 and args.entropy_target is None:
-            raise ValueError(
-                "the entropy has no gradient at the first step, so nothing would be calibrated; does anything that it "
-                "depends on require gradients (adapters on, adjustment other than none)?"
-            )
-        alpha = () if self.adjustment is None else tuple(self.adjustment.parameters())
-        assign_gradients(theta, result.theta)
-        assign_gradients(alpha, result.alpha)
-        self._window.add({"lower_loss": result.lower, "upper_loss": result.upper, **result.bome.logs()})
-        if sums is not None:
-            self._window.set({name: total / count for name, (total, count) in sums.items()})
-        return result.lower
+        step = self.state.global_step
+        self._window.set(self.watch.before_step(step))
+        direction = self.method_step(batches, step, logs=self._logs_next())
+        assign_gradients(self._theta(), direction.theta)
+        if direction.alpha and self.adjustment is not None:
+            assign_gradients(self.adjustment.parameters(), direction.alpha)
+        self._window.add({"lower_loss": direction.lower, **direction.logs})
+        if self.method_step.sums:
+            self._window.set({name: total / count for name, (total, count) in self.method_step.sums.items()})
+        return direction.lower
 
-    def _pass(self, theta: list[Tensor], batches: list[Any], *, upper: bool, logs: Sums | None) -> BatchPass:
-        alpha = [] if self.adjustment is None else list(self.adjustment.parameters())
-        seed = (self.args.seed * 1_000_003 + 2 * self.state.global_step + upper) % 2**63
-        loss = partial(self.level.upper, logs=logs) if upper else self.level.lower
-        count = self.level.upper_count if upper else self.level.lower_count
-
-        def total(batch: Any, theta_gradient: bool) -> Tensor:
-            with self.accelerator.autocast():
-                return loss(self.model, batch, self.adjustment, theta=theta_gradient)
-
-        name = "upper" if upper else "lower"
-        return BatchPass(name, batches, total, sum(map(count, batches)), theta, alpha, seed, self.args.device)
-
-    def _upper_batches(self, step: int) -> list[Any]:
-        args = self.args
-        size = args.upper_batch_size or args.per_device_train_batch_size * args.gradient_accumulation_steps
-        indices = batch_at(step, size, len(self.upper_examples), args.seed)
-        pieces = micro_batches(
-            [self.upper_examples[i] for i in indices], args.upper_micro_batch_size or args.per_device_train_batch_size
-        )
-        return [self._prepare_inputs(self.data_collator(piece)) for piece in pieces]
+    def _task_update(self, gradients: tuple[Tensor, ...]) -> None:
+        """theta's optimizer takes a step at once; alpha, without a gradient, stays."""
+        assert self.optimizer is not None
+        self.optimizer.zero_grad()  # the loop clears the model's gradients, and alpha is no part of the model
+        assign_gradients(self._theta(), gradients)
+        if self.args.max_grad_norm:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
     def _logs_next(self) -> bool:
         """Whether the step under way will be logged (the extra entropies are computed for those alone)."""
@@ -265,28 +279,39 @@ class CalmTrainer(Trainer):
     def evaluate(
         self, eval_dataset: Iterable[Any] | None = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Mean cross-entropy, nats, over everything that counts in a data set: adjusted (``eval_loss``) and raw.
+        """Mean cross-entropy, nats, over everything that counts in a data set: adjusted (``eval_loss``) and raw; and
+        figures of the calibration rows, where there are any, with the ``eval_selection_loss`` that chooses the
+        checkpoint.
 
         Raises:
             ValueError: there is no data set.
         """
-        examples = self.eval_dataset
+        examples = self.eval_dataset if self.has_evaluation_rows else None
         if eval_dataset is not None:
             examples = self._encode(as_rows(eval_dataset, "eval_dataset"), self.args)
-        if examples is None:
-            raise ValueError("evaluate: give eval_dataset here or to the trainer")
-        sums, count = {"loss": 0.0, "loss_raw": 0.0}, 0
-        with eval_mode(self.model):
-            for piece in self.get_eval_dataloader(examples):  # type: ignore[arg-type]
-                batch = self._prepare_inputs(piece)
-                count += self.level.lower_count(batch)
-                for name, adjustment in (("loss", self.adjustment), ("loss_raw", None)):
-                    with self.accelerator.autocast():
-                        sums[name] += self.level.lower(self.model, batch, adjustment, theta=False).item()
-        metrics = {f"{metric_key_prefix}_{name}": total / count for name, total in sums.items()}
+        if examples is None and not self.watch.held_out.items:
+            raise ValueError(
+                "evaluate: give eval_dataset here or to the trainer, or calibration_dataset to the trainer"
+            )
+        metrics = {} if examples is None else self._losses(examples)
+        if self.watch.held_out.items and eval_dataset is None:
+            metrics |= self.watch.selection()
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def _losses(self, examples: Any) -> dict[str, float]:
+        sums, count = {"loss": 0.0, "loss_raw": 0.0}, 0
+        level = replace(self.level, label_smoothing=0.0)  # type: ignore[type-var]
+        with eval_mode(self.model):
+            for piece in self.get_eval_dataloader(examples):
+                batch = self._prepare_inputs(piece)
+                count += level.lower_count(batch)
+                for name, adjustment in (("loss", self.adjustment), ("loss_raw", None)):
+                    with self.accelerator.autocast():
+                        sums[name] += level.lower(self.model, batch, adjustment, theta=False).item()
+        return {name: total / count for name, total in sums.items()}
 
     # ---- logs --------------------------------------------------------------------------------------------------------
 
@@ -347,6 +372,8 @@ class CalmTrainer(Trainer):
             "tr_loss": self._tr_loss.item(),
             "total_loss": self._total_loss_scalar,
             "last_logged": self._globalstep_last_logged,
+            "watch": self.watch.state(),
+            "e_step": None if self.e_step is None else self.e_step.state(),
         }
         # written last: its presence says that the checkpoint is whole, and only then may older ones go
         write_json(run / f"checkpoint-{self.state.global_step}" / STATE_FILE, state)
@@ -385,14 +412,27 @@ class CalmTrainer(Trainer):
         if self.adjustment is not None and saved is not None:
             self.adjustment.load_state_dict(saved.state_dict())
         self._bad_steps, self._restored = state["bad_steps"], state
+        self.watch.load(state["watch"])
+        if self.e_step is not None:
+            self.e_step.load(state["e_step"])
         self._window.load(state["window"])
+
+    def _begin(self) -> None:
+        """The loop is about to start: measure where the model stands, or put a resumed run's counters back."""
+        if self._restored is not None:
+            self._restore_logs()
+        else:
+            self.watch.start()
+
+    def _begin_epoch(self, epoch: int) -> None:
+        if self.e_step is not None:
+            self.e_step.run(epoch, self.state.max_steps - self.state.global_step)
 
     def _restore_logs(self) -> None:
         """Put the loss counters back, which transformers starts anew, so that a resumed log equals an uninterrupted
         one.
         """
-        if self._restored is None:
-            return
+        assert self._restored is not None
         self._tr_loss.fill_(self._restored["tr_loss"])
         self._total_loss_scalar = self._restored["total_loss"]
         self._globalstep_last_logged = self._restored["last_logged"]
