@@ -52,3 +52,21 @@ def write_config(folder: Path, **settings: object) -> Path:
     path = folder / "run.yaml"
     path.write_text("".join(f"{key}: {value}\n" for key, value in values.items()), encoding="utf-8")
     return path
+
+
+def write_suite(folder: Path, *, methods: str = "{sft: {method: sft}, calm: {method: calm}}", **more: object) -> Path:
+    """A suite of that run's configuration: one model, one setting, two methods and one seed."""
+    write_config(folder)
+    values = {
+        "title": "Tiny",
+        "output_dir": folder / "suite",
+        "recipe": "run.yaml",
+        "models": "{tiny: {}}",
+        "settings": "{sky: {}}",
+        "methods": methods,
+        "seeds": "[0]",
+        **more,
+    }
+    path = folder / "suite.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in values.items()), encoding="utf-8")
+    return path

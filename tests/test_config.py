@@ -1,12 +1,14 @@
 """A configuration is typed, checked and saved so that it loads to the same values; all its faults are told at once."""
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
+from calmtune import checks, schema
 from calmtune import config as configuration
 from calmtune.config import ConfigError, ModelSettings, RunConfig, load_config, save_config, settings
 
@@ -64,7 +66,7 @@ def test_every_fault_is_listed_at_once(tmp_path):
         "run.yaml:7: the key 'seed' was already set",
         "quantization: expected one of 4bit, 8bit or null, got '3bit'",
         "upper_share, calibration_share, test_share: together 1.05",
-        "eta: expected a finite number >= 0, got -1",
+        "eta: expected a finite number >= 0 or auto, got -1",
         "--use_pfet: there is no setting 'use_pfet'; did you mean 'use_peft'?",
         "--bf16: bf16: expected true or false, got 'maybe'",
         "output_dir: expected the folder",
@@ -98,9 +100,88 @@ def test_quantisation_without_bitsandbytes_names_the_extra(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(configuration.importlib.util, "find_spec", lambda name: None)
-    found = list(ModelSettings(quantization="8bit", gguf_file="x.gguf").faults())
-    assert "pip install 'calmtune[quant]'" in found[0]
-    assert found[1] == "quantization: a GGUF file is loaded dequantised; set quantization or gguf_file, not both"
+    model = ModelSettings(quantization="8bit", gguf_file="x.gguf")
+    (lacking,) = model.machine_faults()
+    assert "pip install 'calmtune[quant]'" in lacking
+    assert list(model.faults()) == [
+        "quantization: a GGUF file is loaded dequantised; set quantization or gguf_file, not both"
+    ]
+
+
+def test_settings_for_another_machine_are_checked_without_this_one(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    entries, _ = schema.read_flags([*BASE, "--quantization", "4bit", "--bf16"])
+    assert configuration.build_config(entries, machine=False).model.quantization == "4bit"
+    with pytest.raises(ConfigError, match="needs a CUDA device"):
+        configuration.build_config(entries)
+
+
+@pytest.mark.parametrize("key", checks.RANGES)
+def test_a_training_argument_out_of_range_is_told_before_anything_is_loaded(key):
+    bounds = checks.RANGES[key]
+    outside = {"low": bounds["low"] - 1} | {side: bounds[side] + (side == "high") for side in bounds if side != "low"}
+    for side, value in outside.items():
+        (fault,) = faults_of(overrides=[*BASE, f"--{key}={value}"])
+        words = {"low": "at least", "high": "at most", "below": "less than"}[side]
+        assert fault == f"--{key}: {key}: expected {words} {bounds[side]:.10g}, got {value:.10g}"
+    inside = [bounds["low"], *([bounds["high"]] if "high" in bounds else [])]
+    for value in inside:
+        more = ["--dataloader_num_workers=1"] if key == "dataloader_prefetch_factor" else []
+        assert load_config(None, [*BASE, f"--{key}={value}", *more]).training[key] == value
+
+
+def test_the_ranges_are_of_settings_that_there_are():
+    assert {name for name in checks.RANGES if settings()[name].section == "training"} == set(checks.RANGES)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--lora_dropout=1", "--lora_dropout: lora_dropout: expected less than 1, got 1"),
+        ("--attn_implementation=flesh", "attn_implementation: expected one of eager, sdpa or null, got 'flesh'"),
+        ("--attn_implementation=flash_attention_2", "attn_implementation: expected one of eager, sdpa or null"),
+        ("--lora_target_modules=[]", "lora_target_modules: expected names of layers or all-linear, got nothing"),
+        ('--lora_target_modules=""', "lora_target_modules: expected names of layers or all-linear, got nothing"),
+        ("--lora_target_modules=(q_proj", "lora_target_modules: '(q_proj' is no regular expression"),
+    ],
+)
+def test_settings_that_could_only_fail_later_are_told_first(flag, message):
+    (fault,) = faults_of(overrides=[*BASE, flag])
+    assert message in fault
+
+
+@pytest.mark.parametrize("text", ["null", "~", '""', "", "''"])
+def test_a_run_needs_a_folder_with_a_name(tmp_path, text):
+    (fault,) = faults_of(write(tmp_path, f"train_sources: [facts]\noutput_dir: {text}\n"))
+    assert fault.startswith("output_dir: expected the folder that the run is written to, got nothing")
+
+
+def test_a_file_is_no_folder_for_a_run(tmp_path):
+    path = write(tmp_path, f"train_sources: [facts]\noutput_dir: {tmp_path / 'run.yaml'}\n")
+    assert faults_of(path) == (f"output_dir: expected a folder, but {path} is a file; choose another name",)
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_deepspeed_hides_no_other_fault(monkeypatch, installed):
+    if not installed:
+        # as transformers without the package does
+        def refuse(self, config):
+            raise ImportError("DeepSpeed requires the package deepspeed")
+
+        monkeypatch.setattr("transformers.integrations.deepspeed.HfTrainerDeepSpeedConfig.__init__", refuse)
+    found = faults_of(overrides=[*BASE, "--deepspeed", "ds.json", "--eta=-1", "--seed=-1", "--fp16"])
+    assert sorted(fault.partition(": ")[0] for fault in found) == ["--seed", "deepspeed", "eta", "fp16"]
+
+
+def test_the_message_names_the_file(tmp_path):
+    path = write(tmp_path, "train_sources: [facts]\n")
+    with pytest.raises(ConfigError, match=rf"the configuration {re.escape(str(path))} has 1 fault:\n  - output_dir: "):
+        load_config(path)
+    path.write_bytes(b"train_sources: [facts]\noutput_dir: caf\xe9\n")
+    with pytest.raises(ValueError, match="run.yaml:2: not UTF-8"):
+        load_config(path)
 
 
 def test_a_quantised_base_needs_an_adapter():
@@ -126,6 +207,16 @@ def test_a_missing_file_is_told_with_the_place_looked_in(tmp_path):
 
 
 TEXTS = st.one_of(st.text(), st.sampled_from(["NO", "1e-4", "null", "~", "010", "1:30", "yes", "None", "# x", "a: b"]))
+
+
+def is_pattern(text):
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return text != ""
+
+
 NUMBERS = st.floats(min_value=1e-300, max_value=1e300)
 
 
@@ -133,7 +224,7 @@ NUMBERS = st.floats(min_value=1e-300, max_value=1e300)
 @given(
     prompt=st.none() | TEXTS,
     names=st.none() | st.lists(TEXTS, min_size=1),
-    modules=TEXTS | st.lists(TEXTS, min_size=1).map(tuple),
+    modules=TEXTS.filter(is_pattern) | st.lists(TEXTS, min_size=1).map(tuple),
     rate=NUMBERS,
     eta=NUMBERS,
     limit=st.none() | st.integers(min_value=1, max_value=10**12),

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "calmtune"
 ALLOWED = {
     "bilevel": set(),
     "metrics": set(),
+    "grading": set(),
     "predictions": set(),
     "schema": set(),
     "data": set(),
@@ -23,12 +24,15 @@ ALLOWED = {
     "posthoc": {"metrics", "predictions"},
     "report": {"metrics", "predictions"},
     "export": {"bilevel"},
-    "config": {"schema", "training"},
+    "checks": {"schema"},
+    "config": {"schema", "checks", "training"},
+    "suite": {"schema", "config"},
+    "run_key": {"config", "data", "training"},
 }
 # these stay usable, and quick to import, without torch
-NO_TORCH = ("metrics", "predictions", "report", "posthoc", "schema", "config")
+NO_TORCH = ("metrics", "grading", "predictions", "report", "posthoc", "schema", "checks", "config", "suite", "run_key")
 NO_TORCH_FILES = ("data/rows.py", "data/splits.py", "data/facts.py", "data/sources.py", "data/prompts.py")
-HEAVY = {"torch", "transformers", "peft", "accelerate", "datasets"}
+HEAVY = {"torch", "transformers", "peft", "accelerate", "datasets", "httpx"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -114,6 +118,7 @@ def test_rooms_without_torch_import_none_at_the_top(file):
         "import calmtune",
         "import calmtune; dir(calmtune); calmtune.load_config",
         "import calmtune.cli.main; calmtune.cli.main.build_parser()",
+        "import calmtune.grading",
         "import calmtune.metrics, calmtune.posthoc, calmtune.predictions, calmtune.data.rows, calmtune.data.facts",
     ],
 )

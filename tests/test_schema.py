@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calmtune.schema import Value, convert, nearest, read_flags, read_yaml, write_yaml
+from calmtune.schema import Value, convert, nearest, read_flags, read_text, read_yaml, write_yaml
 
 
 class Color(enum.Enum):
@@ -173,7 +173,6 @@ def test_an_empty_file_has_no_entries():
     [
         (["--max_steps", "-1"], -1),
         (["--max-steps=7"], 7),
-        (["--max_steps", "1", "--max_steps", "2"], 2),
     ],
 )
 def test_flags(words, expected):
@@ -205,6 +204,40 @@ def test_a_flag_without_its_value_is_a_fault():
 def test_flag_faults():
     assert read_flags(["stray", "--a", "1"])[1] == ["'stray' stands before any flag; write --key value"]
     assert "cannot read '[1'" in read_flags(["--a", "[1"])[1][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--seed", "1", "--seed", "2"], "--seed: 'seed' was already set by --seed; keep one of them"),
+        (
+            ["--max-steps=1", "--eta", "1", "--max_steps", "1"],
+            "--max_steps: 'max_steps' was already set by --max-steps",
+        ),
+        (["--bf16", "--bf16"], "--bf16: 'bf16' was already set by --bf16"),
+        (["--test_ood", "a", "b", "--test_ood", "[c]"], "--test_ood: 'test_ood' was already set by --test_ood"),
+    ],
+)
+def test_a_repeated_flag_is_a_fault_like_a_repeated_key(words, fault):
+    assert [found[: len(fault)] for found in read_flags(words)[1]] == [fault]
+
+
+DEEP = "[" * 3000 + "]" * 3000
+
+
+@pytest.mark.parametrize("value", [DEEP, DEEP.replace("[", "{a: ").replace("]", "}"), "&a [*a]"])
+def test_what_nests_too_deeply_is_a_fault_not_a_crash(value):
+    assert read_yaml(f"key: {value}", "run.yaml")[1][0].startswith("run.yaml: nested too deeply")
+    if value[0] in "[{":
+        assert read_flags(["--key", value])[1][0].startswith("--key: nested too deeply")
+
+
+@pytest.mark.parametrize("content", [b"a: 1\nb: caf\xe9\n", b"a: 1\n\xff\xfeb", b"\n\xe2\x82"])
+def test_text_of_another_encoding_is_named_with_its_line(tmp_path, content):
+    path = tmp_path / "run.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="run.yaml:2: not UTF-8"):
+        read_text(path)
 
 
 def test_nearest_says_nothing_when_nothing_is_near():

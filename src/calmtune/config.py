@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 import enum
 import importlib.util
+import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from calmtune import schema
+from calmtune import checks, schema
 
 # never written to a run's folder
 SECRETS = frozenset({"hub_token"})
+BOUNDS = ("low", "high", "below")
 FILE_SUFFIXES = (".jsonl", ".csv", ".parquet")
 
 
@@ -27,17 +29,20 @@ class ConfigError(ValueError):
 
     Args:
         faults: one line each.
+        name: the file's, where they are of one.
     """
 
-    def __init__(self, faults: Sequence[str]) -> None:
+    def __init__(self, faults: Sequence[str], name: str = "") -> None:
         self.faults = tuple(faults)
         count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
-        super().__init__(f"the configuration has {count}:\n" + "\n".join(f"  - {fault}" for fault in self.faults))
+        super().__init__("\n  - ".join([f"the configuration {name and f'{name} '}has {count}:", *self.faults]))
 
 
-def _setting(default: Any, text: str, *, low: float | None = None, high: float | None = None) -> Any:
-    """A dataclass field with its description and the closed range of its numbers."""
-    return field(default=default, metadata={"help": text, "low": low, "high": high})
+def _setting(
+    default: Any, text: str, *, low: float | None = None, high: float | None = None, below: float | None = None
+) -> Any:
+    """A dataclass field with its description and the range of its numbers; ``below`` is not in it."""
+    return field(default=default, metadata={"help": text, "low": low, "high": high, "below": below})
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,18 @@ class ModelSettings:
     quantization: Literal["4bit", "8bit"] | None = _setting(
         None, "Load the base in 4 or 8 bits with bitsandbytes; needs a CUDA device."
     )
-    attn_implementation: str | None = _setting(None, "Attention kernel by transformers' name, e.g. sdpa, eager.")
+    attn_implementation: Literal["eager", "sdpa"] | None = _setting(
+        None, "Attention kernel; other kernels cannot keep an item's options apart."
+    )
     trust_remote_code: bool = _setting(False, "Run Python code that comes with a hub model.")
 
     def faults(self) -> Iterator[str]:
-        """What is wrong with these settings on this machine; loads and fetches nothing."""
+        """What is wrong with these settings wherever they are used."""
+        if self.quantization is not None and self.gguf_file is not None:
+            yield "quantization: a GGUF file is loaded dequantised; set quantization or gguf_file, not both"
+
+    def machine_faults(self) -> Iterator[str]:
+        """What this machine lacks for these settings; loads and fetches nothing."""
         if self.quantization is None:
             return
         import torch
@@ -73,8 +85,6 @@ class ModelSettings:
             )
         elif importlib.util.find_spec("bitsandbytes") is None:
             yield f"quantization: {self.quantization} needs bitsandbytes; pip install 'calmtune[quant]'"
-        if self.gguf_file is not None:
-            yield "quantization: a GGUF file is loaded dequantised; set quantization or gguf_file, not both"
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,9 @@ class DataSettings:
         0.15, "Share of the training questions held out for calibration.", low=0, high=1
     )
     test_share: float = _setting(0.15, "Share of the training questions held out for the test.", low=0, high=1)
+    domain_limit: int | None = _setting(
+        None, "Most rows of each domain taken from train_sources, before anything is held out.", low=1
+    )
     train_limit: int | None = _setting(None, "Most training rows; a random subset by split_seed.", low=1)
     upper_limit: int | None = _setting(None, "Most rows for the upper level.", low=1)
     calibration_limit: int | None = _setting(None, "Most rows for calibration.", low=1)
@@ -159,14 +172,22 @@ class LoraSettings:
     use_peft: bool = _setting(True, "Train a LoRA adapter; false trains all weights.")
     lora_r: int = _setting(16, "Rank.", low=1)
     lora_alpha: int = _setting(32, "Scale; the update is multiplied by lora_alpha / lora_r.", low=1)
-    lora_dropout: float = _setting(0.0, "Dropout before the adapter while training.", low=0, high=1)
+    lora_dropout: float = _setting(0.0, "Dropout before the adapter while training.", low=0, below=1)
     lora_target_modules: str | tuple[str, ...] = _setting("all-linear", "Names of the layers that get an adapter.")
     use_rslora: bool = _setting(False, "Scale by lora_alpha / sqrt(lora_r) instead.")
 
     def faults(self) -> Iterator[str]:
         """What is wrong with these settings."""
-        if self.lora_target_modules == ():
-            yield "lora_target_modules: expected a name or all-linear, got an empty list"
+        if self.lora_target_modules in ((), ""):
+            yield "lora_target_modules: expected names of layers or all-linear, got nothing"
+        elif isinstance(self.lora_target_modules, str):
+            try:
+                re.compile(self.lora_target_modules)
+            except re.error as error:
+                yield (
+                    f"lora_target_modules: {self.lora_target_modules!r} is no regular expression ({error}); "
+                    "for names of layers give a list, e.g. [q_proj, v_proj]"
+                )
 
 
 SECTIONS = {"model": ModelSettings, "data": DataSettings, "lora": LoraSettings, "evaluation": EvaluationSettings}
@@ -216,6 +237,7 @@ class Setting:
     help: str
     low: float | None = None
     high: float | None = None
+    below: float | None = None
 
 
 def settings() -> dict[str, Setting]:
@@ -230,10 +252,8 @@ def settings() -> dict[str, Setting]:
                 raise AssertionError(f"the key {item.name!r} is defined by {known[item.name].section} and by {section}")
             default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
             default = default.value if isinstance(default, enum.Enum) else default
-            meta = item.metadata
-            known[item.name] = Setting(
-                section, hints[item.name], default, str(meta.get("help", "")), meta.get("low"), meta.get("high")
-            )
+            bounds = {**{name: item.metadata.get(name) for name in BOUNDS}, **checks.RANGES.get(item.name, {})}
+            known[item.name] = Setting(section, hints[item.name], default, str(item.metadata.get("help", "")), **bounds)
     return known
 
 
@@ -258,9 +278,9 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> RunCo
         file = Path(path)
         if not file.is_file():
             raise FileNotFoundError(f"there is no configuration file {file} (looked in {Path.cwd()})")
-        entries, faults = schema.read_yaml(file.read_text(encoding="utf-8"), str(path))
+        entries, faults = schema.read_yaml(schema.read_text(file), str(path))
     flags, flag_faults = schema.read_flags(overrides)
-    return _build({**entries, **flags}, [*faults, *flag_faults])
+    return build_config({**entries, **flags}, [*faults, *flag_faults], name="" if path is None else str(path))
 
 
 def save_config(config: RunConfig, path: str | Path) -> None:
@@ -281,8 +301,22 @@ def save_config(config: RunConfig, path: str | Path) -> None:
     Path(path).write_text(text, encoding="utf-8")
 
 
-def _build(entries: Mapping[str, schema.Value], faults: list[str]) -> RunConfig:
+def build_config(
+    entries: Mapping[str, schema.Value], earlier: Sequence[str] = (), *, name: str = "", machine: bool = True
+) -> RunConfig:
+    """Type and check settings that were read already.
+
+    Args:
+        entries: the settings by key, as read.
+        earlier: faults that were found while they were read; they are listed first.
+        name: the file's, for the message.
+        machine: also check that this machine can do it; false to look at settings meant for another one.
+
+    Raises:
+        ConfigError: lists every fault.
+    """
     known = settings()
+    faults = list(earlier)
     typed: dict[str, Any] = {}
     for key, value in entries.items():
         if key not in known:
@@ -293,39 +327,41 @@ def _build(entries: Mapping[str, schema.Value], faults: list[str]) -> RunConfig:
         except ValueError as error:
             faults.append(f"{value.where}: {key}: {error}")
             continue
-        faults.extend(f"{value.where}: {fault}" for fault in _range_faults(key, typed[key], known[key]))
-    if "output_dir" not in entries:
-        faults.append(
-            "output_dir: expected the folder that the run is written to, got nothing; e.g. output_dir: runs/first"
-        )
+        bounds = {name: getattr(known[key], name) for name in BOUNDS}
+        outside = [f"{value.where}: {fault}" for fault in checks.range_faults(key, typed[key], **bounds)]
+        if outside:
+            faults.extend(outside)
+            del typed[key]  # the checks below are of other things, and would find the same again
+    faults.extend(checks.folder_faults(entries, typed))
     parts: dict[str, Any] = {}
     for section, cls in SECTIONS.items():
         parts[section] = cls(**{key: typed[key] for key in typed if known[key].section == section})
         faults.extend(parts[section].faults())
     training = {key: typed.get(key, setting.default) for key, setting in known.items() if setting.section == "training"}
     config = RunConfig(**parts, training=training)
-    faults.extend(_cross_faults(config))
+    # transformers refuses number formats that a missing GPU would have; said to be for the CPU, it accepts them
+    elsewhere = config if machine else replace(config, training={**config.training, "use_cpu": True})
+    faults.extend(_cross_faults(elsewhere))
+    if machine:
+        faults.extend(config.model.machine_faults())
     if faults:
-        raise ConfigError(faults)
+        raise ConfigError(faults, name)
     return config
-
-
-def _range_faults(key: str, value: Any, setting: Setting) -> Iterator[str]:
-    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return
-    if setting.low is not None and value < setting.low:
-        yield f"{key}: expected at least {setting.low:g}, got {value:g}"
-    if setting.high is not None and value > setting.high:
-        yield f"{key}: expected at most {setting.high:g}, got {value:g}"
 
 
 def _cross_faults(config: RunConfig) -> Iterator[str]:
     """Faults between sections, and those that the trainer's own arguments find in themselves."""
     if config.model.quantization and not config.lora.use_peft:
         yield "use_peft: a quantised base cannot be trained itself; set use_peft: true"
+    if config.training["deepspeed"]:
+        # said here, because transformers gives up at it where it is not installed, and would hide the other faults
+        yield (
+            "deepspeed: not supported, because ZeRO hides the gradients that lambda is made of; "
+            "use accelerate without it"
+        )
     try:
-        config.training_arguments()
-    except ValueError as error:
+        replace(config, training={**config.training, "deepspeed": None}).training_arguments()
+    except (ValueError, ImportError) as error:
         yield from str(error).splitlines()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -220,21 +220,41 @@ def load_predictions(path: Path) -> Predictions:
         ValueError: not such a file, or a broken line; the message names the line.
     """
     # split on "\n" alone: JSON may hold U+2028 and friends, which str.splitlines would cut at
-    lines = path.read_text(encoding="utf-8").split("\n")
-    records = [(number, line) for number, line in enumerate(lines, start=1) if line]
-    parsed = []
-    for number, line in records:
+    lines = enumerate(path.read_bytes().split(b"\n"), start=1)
+    records = [(number, _parsed(line, f"{path}:{number}")) for number, line in lines if line]
+    header = records[0][1] if records else {}
+    if header.get("format") != FORMAT or not isinstance(header.get("meta"), dict):
+        raise ValueError(
+            f"{path}: expected a first line with format {FORMAT!r} and meta; is this a predictions file? If it was "
+            "damaged, delete it and evaluate again"
+        )
+    items = []
+    for number, record in records[1:]:
         try:
-            parsed.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{number}: not valid JSON ({error})") from error
-    if not parsed or parsed[0].get("format") != FORMAT:
-        raise ValueError(f"{path}: expected a first line with format {FORMAT!r}; is this a predictions file?")
+            items.append(_from_json(record))
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}; delete the file and evaluate again") from error
     try:
-        items = tuple(_from_json(record) for record in parsed[1:])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: a line lacks the field {error}") from error
-    return Predictions(items, parsed[0]["meta"])
+        return Predictions(tuple(items), header["meta"])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _parsed(line: bytes, where: str) -> dict[str, Any]:
+    """One line as a JSON object.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except ValueError as error:  # covers UnicodeDecodeError and JSONDecodeError
+        raise ValueError(f"{where}: not valid UTF-8 JSON ({error})") from error
+    except RecursionError:
+        raise ValueError(f"{where}: nested too deeply to be a prediction") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{where}: expected a JSON object, got {type(record).__name__}")
+    return record
 
 
 def _line(record: Mapping[str, Any]) -> str:
@@ -253,7 +273,42 @@ def _to_json(item: Prediction) -> dict[str, Any]:
     return record
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _list_of(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(test, value))
+
+
+# a line's fields: the test of its value, what is expected, and whether it must be there
+_FIELDS: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
+    "id": (_is_text, "text", True),
+    "domain": (_is_text, "text", True),
+    "label": (_is_count, "a whole number", True),
+    "scores": (_list_of(_is_number), "a list of numbers", True),
+    "adjusted": (_list_of(_is_number), "a list of numbers", False),
+    "option_mass": (_is_number, "a number", False),
+    "token_entropy": (_is_number, "a number", False),
+    "tokens": (_list_of(_is_count), "a list of whole numbers", False),
+}
+
+
 def _from_json(record: Mapping[str, Any]) -> Prediction:
+    for name, (test, expected, needed) in _FIELDS.items():
+        if name not in record:
+            if needed:
+                raise ValueError(f"the field {name!r} is missing")
+        elif not test(record[name]):
+            raise ValueError(f"the field {name!r} is {record[name]!r:.60}; expected {expected}")
     return Prediction(
         id=record["id"],
         domain=record["domain"],

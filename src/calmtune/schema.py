@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
@@ -24,6 +25,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
 _NUMBER = re.compile(r"[+-]?([0-9]+(_[0-9]+)*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # text that may stand in a file without quotes and is still text to every YAML reader
 _PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*")
+
+_TOO_DEEP = "nested too deeply, or a value that contains itself; write plain values and lists"
 
 
 @dataclass(frozen=True)
@@ -58,26 +61,42 @@ def read_yaml(text: str, name: str) -> tuple[dict[str, Value], list[str]]:
         >>> entries["answer"].content, entries["learning_rate"].where, faults
         ('NO', 'run.yaml:1', [])
     """
+    faults: list[str] = []
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is None:
+            return {}, []
+        value = _from_node(node, name, faults)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{name}:{mark.line + 1}" if mark else name
         return {}, [f"{where}: not valid YAML ({getattr(error, 'problem', None) or error})"]
-    if node is None:
-        return {}, []
-    faults: list[str] = []
-    value = _from_node(node, name, faults)
+    except RecursionError:
+        return {}, [f"{name}: {_TOO_DEEP}"]
     if not isinstance(value.content, Mapping):
         return {}, [f"{name}: expected lines of the form key: value, got {_shape(value)}"]
     return dict(value.content), faults
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        ValueError: other bytes; the message names the file and the line.
+    """
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}:{line}: not UTF-8 ({error.reason}); save the file as UTF-8") from None
 
 
 def read_flags(arguments: Sequence[str]) -> tuple[dict[str, Value], list[str]]:
     """Parse ``--key value``, ``--key=value``, ``--key a b c`` (a list) and ``--key`` (true).
 
     Returns:
-        The values by key (the last of a repeated flag wins), and the faults found.
+        The values by key, and the faults found: a value before any flag, broken lists, a repeated flag.
 
     Example:
         >>> entries, _ = read_flags(["--learning-rate", "1e-4", "--bf16", "--test_ood", "a.jsonl", "b.jsonl"])
@@ -97,6 +116,8 @@ def read_flags(arguments: Sequence[str]) -> tuple[dict[str, Value], list[str]]:
             faults.append(f"{argument!r} stands before any flag; write --key value")
     for name, *words in groups:
         key, where = name.replace("-", "_"), f"--{name}"
+        if key in entries:
+            faults.append(f"{where}: {key!r} was already set by {entries[key].where}; keep one of them")
         texts = [_flag_value(word, where, faults) for word in words]
         if not texts:
             entries[key] = Value("true", where, bare=True)
@@ -245,12 +266,15 @@ def _flag_value(word: str, where: str, faults: list[str]) -> Value:
     if word[:1] in ("[", "{", '"', "'"):
         try:
             node = yaml.compose(word, Loader=yaml.SafeLoader)
+            if node is None:
+                raise AssertionError("a word that begins with a bracket or a quote is never an empty document")
+            value = _from_node(node, where, faults)
         except yaml.YAMLError as error:
             faults.append(f"{where}: cannot read {word!r} ({getattr(error, 'problem', None) or error})")
             return Value(word, where, quoted=True)
-        if node is None:
-            raise AssertionError("a word that begins with a bracket or a quote is never an empty document")
-        value = _from_node(node, where, faults)
+        except RecursionError:
+            faults.append(f"{where}: {_TOO_DEEP}")
+            return Value("", where, quoted=True)
         return Value(value.content, where, value.quoted)
     return Value(word, where)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from calmtune.cli import demo
+from calmtune.cli.folder import RunFolder
+from calmtune.cli.main import main
 from calmtune.config import ConfigError, load_config
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -44,3 +46,14 @@ def test_the_demo_trains_evaluates_and_reports_in_this_order(monkeypatch, tmp_pa
     assert config.training["eta"] == 3
     assert config.training["resume_from_checkpoint"] == "auto"
     assert config.output_dir == calls[1][1] == tmp_path
+
+
+@pytest.mark.parametrize("flag", ["--resume_from_checkpoint=false", "--resume-from-checkpoint=false"])
+def test_the_demos_own_settings_can_be_overridden(monkeypatch, tmp_path, flag):
+    seen = []
+    monkeypatch.setattr("calmtune.cli.train.run_training", seen.append)
+    monkeypatch.setattr("calmtune.cli.evaluate.run_evaluation", lambda path: None)
+    monkeypatch.setattr("calmtune.cli.report.run_report", lambda paths: RunFolder(paths[0]))
+    for words in (["--output_dir", str(tmp_path)], ["--output-dir", str(tmp_path)]):
+        assert main(["demo", *words, flag, "--traceback"]) == 0
+        assert (str(seen[-1].output_dir), seen[-1].training["resume_from_checkpoint"]) == (str(tmp_path), "false")

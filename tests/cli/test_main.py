@@ -34,7 +34,7 @@ def test_every_command_has_help_with_an_example(name, capsys):
 
 
 def test_the_commands_are_the_documented_ones():
-    assert sorted(NAMES) == ["demo", "env", "evaluate", "inspect", "report", "train"]
+    assert sorted(NAMES) == ["compare", "demo", "env", "evaluate", "inspect", "report", "train"]
 
 
 def test_help_and_version(capsys):
@@ -123,7 +123,7 @@ def test_every_fault_of_a_configuration_before_any_data_is_read(name, tmp_path, 
     err = capsys.readouterr().err
     assert "has 3 faults" in err
     assert "did you mean 'learning_rate'?" in err
-    assert "eta: expected a number, got 'minus'" in err
+    assert "eta: expected one of auto or a number, got 'minus'" in err
     assert "lora_r: expected a whole number, got 'x'" in err
 
 

@@ -47,6 +47,11 @@ def test_the_order_of_lines_does_not_matter(sky, tmp_path):
     other = ids(build_splits(DataSettings(train_sources=(str(mixed),), **limits)))
     assert {name: sorted(part) for name, part in one.items()} == {name: sorted(part) for name, part in other.items()}
     assert [len(one[name]) for name in ("train", "upper", "calibration", "test_id")] == [50, 40, 30, 20]
+    # within a split the order is the files': training depends on it, so it counts as other data
+    for part in one.values():
+        numbers = [int(name.partition("/")[2]) for name in part]
+        assert numbers == sorted(numbers)
+    assert one["train"] != other["train"]
 
 
 def test_another_seed_gives_other_splits(sky):
@@ -99,6 +104,13 @@ def test_a_subset_is_drawn_not_cut_off():
 def test_the_limit_of_test_rows_is_by_domain():
     rows = [row(n, domain="a") for n in range(10)] + [row(n, domain="b") for n in range(3)]
     assert [one.domain for one in take_by_domain(rows, 4, 0)] == ["a"] * 4 + ["b"] * 3
+
+
+def test_a_large_training_source_can_be_kept_from_crowding_out_a_small_one(sky, tmp_path):
+    sea = str(cli_run.write_questions(tmp_path / "sea.jsonl", 60, subject="sea"))
+    splits = build_splits(DataSettings(train_sources=(sky, sea), domain_limit=100))
+    used = [one.domain for rows in splits.rows.values() for one in rows]
+    assert (used.count("sky"), used.count("sea")) == (100, 60)
 
 
 def test_faults_of_splits_are_told_together(sky, tmp_path):

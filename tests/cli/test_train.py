@@ -71,12 +71,19 @@ def test_the_decision_is_recorded_and_is_the_best_on_calibration(trained):
     folder = RunFolder(trained / "run")
     decision = folder.read_calibration()["decision"]
     metrics = json.loads(folder.metrics.read_text())
-    candidates = [
-        row for row in metrics["rows"] if row["label"] in metrics["choice"]["candidates"] and row["identified"]
-    ]
-    best = min(candidates, key=lambda row: row["calibration_nll"]["value"])
-    assert decision["temperature"] == pytest.approx(best["temperature"])
-    assert (decision["distribution"] == "adjusted") == ("adjusted" in best["label"])
+    (row,) = (row for row in metrics["rows"] if row["label"] == metrics["choice"]["row"])
+    assert (decision["distribution"] == "adjusted") == row["row"]["adjusted"] == ("adjusted" in row["label"])
+    assert decision["scaling"] == row["row"]["scaling"]
+    assert decision["temperature"] == pytest.approx(row["temperature"] or 1.0)
+    assert (decision["scale"], decision["shift"]) == (row["scale"], row["shift"])
+    assert set(decision["candidates"]) == {
+        f"{kind}{scaling}" for kind in ("raw", "adjusted") for scaling in ("", " + TS", " + VS")
+    }
+    eligible = {key: value for key, value in decision["candidates"].items() if key not in decision["refused"]}
+    key = decision["distribution"] + ("" if decision["scaling"] == "none" else f" + {decision['scaling']}")
+    assert decision["candidates"][key] <= min(eligible.values()) + 1e-4
+    assert "lowest NLL on the calibration split" in decision["chosen_by"]
+    assert decision["chosen_by"] in (trained / "run" / "README.md").read_text(encoding="utf-8")
 
 
 def test_training_again_changes_nothing(trained, capsys):
@@ -107,7 +114,7 @@ def test_several_runs_are_rows_of_one_report(trained, tmp_path):
     assert main(["evaluate", str(other), "--traceback"]) == 0
     assert main(["report", str(other), str(trained / "run"), "--output_dir", str(tmp_path), "--traceback"]) == 0
     labels = [row["label"] for row in json.loads((tmp_path / "metrics.json").read_text())["rows"]]
-    assert labels[:4] == ["base", "base + TS", "other", "other + TS"]
+    assert labels[:6] == ["base", "base + TS", "base + VS", "other", "other + TS", "other + VS"]
     assert "run adjusted + TS" in labels
 
 
@@ -190,7 +197,8 @@ def test_items_with_more_options_than_were_trained_are_refused_before_training(a
          "test_ood": [row("o", 5)]},
         {},
     )  # fmt: skip
-    config = SimpleNamespace(training={"method": "calm", "adjustment": adjustment, "level": "auto"})
+    arguments = SimpleNamespace(has_upper_level=True, adjustment=adjustment, method_level="auto")
+    config = SimpleNamespace(training_arguments=lambda: arguments)
     if refused:
         with pytest.raises(ValueError, match="item 'o' has 5 options, but the training rows have at most 3"):
             refuse_more_options(config, splits)

@@ -122,3 +122,19 @@ def test_an_id_used_twice_is_an_error():
 def test_wrong_names_are_refused(spec, message):
     with pytest.raises(ValueError, match=message):
         hub_rows(spec, from_list([]))
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("mmlu", ("question", "choices", "answer")),
+        ("medmcqa", ("id", "question", "opa", "opb", "opc", "opd", "cop")),
+        ("alpaca", ("instruction", "input", "output")),
+        ("arc_easy", ("question", "choices", "answerKey")),
+    ],
+)
+def test_a_column_that_another_revision_lacks_is_named(name, columns):
+    for column in columns:
+        rest = {key: value for key, value in RECORDS.get(name, ALPACA).items() if key != column}
+        with pytest.raises(ValueError, match=f"hub:{name}/.* row 0: "):
+            hub_rows(f"{name}/{HUB[name].splits[0]}@{'ab' * 20}", from_list([rest]))

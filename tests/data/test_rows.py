@@ -1,6 +1,9 @@
 """Every form of a record becomes the row it should, and every fault is named with its place."""
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as profile
+from hypothesis import strategies as st
 
 from calmtune.data.rows import Instruction, MultipleChoice, OpenQuestion, parse_row
 
@@ -100,7 +103,7 @@ FAULTS = [
     (mcq(label=1.0), "`label` is 1.0"),
     (mcq(label=None), "no gold"),
     (mcq(label=None, answer="steam"), "neither the text nor the label"),
-    (mcq(label=None, answer="2"), "An index must be a number"),
+    (mcq(label=None, answer="2"), "For an index name it `label`"),
     (mcq(label=None, answer="D"), "neither the text nor the label"),
     (mcq(label=None, answer=False), "truth value False"),
     (mcq(label=None, answer=["water"]), "expected a 0-based index"),
@@ -181,3 +184,73 @@ def test_messages_keep_earlier_turns_and_split_off_the_last():
 def test_open_question_keeps_each_answer_once():
     row = parse({"question": "Who?", "answers": ["Ann", "Anne", "Ann"]})
     assert row == OpenQuestion("rows/x", "Who?", ("Ann", "Anne"), "rows")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["a", "b", "A", "user", "1"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["text", "label", "stem", "choices", "role", "content", "x"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+KEYS = ("id", "domain", "question", "question_stem", "choices", "options", "label", "labels", "answer", "answerKey",
+        "answers", "instruction", "input", "output", "prompt", "completion", "messages")  # fmt: skip
+BASES = (
+    mcq(),
+    {"instruction": "say a", "output": "a"},
+    {"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+    {"question": "a?", "answers": ["a"]},
+)
+
+
+def fault_of(raw):
+    try:
+        parse(raw)
+    except ValueError as error:
+        return str(error)
+    return "none"
+
+
+@profile(max_examples=400, deadline=None)
+@given(st.sampled_from(BASES), st.dictionaries(st.sampled_from(KEYS), JSON, min_size=1, max_size=3))
+def test_any_json_in_the_place_of_a_value_is_read_or_told_with_its_place(base, changed):
+    assert fault_of({**base, **changed}).startswith(("rows.jsonl:7: ", "none"))
+
+
+@given(JSON)
+def test_any_json_in_the_place_of_a_record_is_read_or_told_with_its_place(raw):
+    assert fault_of(raw).startswith("rows.jsonl:7: ")
+
+
+@pytest.mark.parametrize("raw", BASES, ids=lambda raw: next(iter(raw)))
+def test_half_a_surrogate_pair_is_refused_wherever_it_stands(raw):
+    for place, changed in with_half(raw):
+        fault = fault_of(changed)
+        assert fault.startswith("rows.jsonl:7: "), place
+        assert "\\ud83d" in fault, place
+        fault.encode()  # what cannot be printed helps nobody
+
+
+def test_half_a_surrogate_pair_in_a_key_can_be_printed():
+    fault = fault_of({"question": "a?", "\ud83d": 1})
+    assert "got \\ud83d, question" in fault
+    fault.encode()
+
+
+def with_half(value, place=""):
+    """The value once for each text in it, with half a pair put at that text's end."""
+    if isinstance(value, str):
+        yield place, value + "\ud83d"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from ((where, {**value, key: new}) for where, new in with_half(inner, f"{place}.{key}"))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from (
+                (where, [*value[:index], new, *value[index + 1 :]])
+                for where, new in with_half(inner, f"{place}[{index}]")
+            )

@@ -163,7 +163,10 @@ def test_csv_of_instructions_and_open_questions(tmp_path):
         ("question,choices,label\nWet?,\"__import__('os').getcwd()\",1\n", r"faulty.csv:2: `choices` is not JSON"),
         ("question,A,B,label\nWet?,iron,water,1\nDry?,sand,1\n", r"faulty.csv:3: 3 cells, but 4 columns"),
         ("question,A,B,C,label\nWet?,iron,,air,0\n", r"faulty.csv:2: .*choices\[1\].* is empty"),
-        ("question,A,B,answer\nWet?,iron,water,1\n", r"faulty.csv:2: .*An index must be a number .*`label`"),
+        (
+            "question,A,B,answer\nWet?,iron,water,1\n",
+            r"faulty.csv:2: .*name it `label` .*counted from 0.* or `answerKey` .*counted from 1",
+        ),
         ('question,A,B,label\n"Two\nlines?",a,b,1\nWet?,iron,water,9\n', r"faulty.csv:4: `label` is 9"),
         ("question,A,A,label\nWet?,iron,water,1\n", "distinct column names"),
         ("", "distinct column names"),
@@ -251,3 +254,88 @@ def test_option_columns_with_a_gap_are_refused_rather_than_counted_anew(tmp_path
     path.write_text(header + "\nwhich?,w,x,y,C\n", encoding="utf-8")
     with pytest.raises(ValueError, match="without a gap"):
         load_rows(path)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
+def test_another_encoding_is_named_with_its_line(tmp_path, name):
+    lines = {
+        "rows.jsonl": [json.dumps(record(0)), json.dumps(record(1, question="caf\xe9?"), ensure_ascii=False)],
+        "rows.csv": ["question,A,B,label", "caf\xe9?,a,b,0"],
+    }[name]
+    path = tmp_path / name
+    path.write_bytes("\n".join(lines).encode("latin-1"))
+    with pytest.raises(ValueError, match=f"{name}:2: not (valid )?UTF-8"):
+        load_rows(path)
+    for encoding in ("utf-16", "utf-32"):
+        path.write_bytes("\n".join(lines).encode(encoding))
+        with pytest.raises(ValueError, match=f"{name}:1: written in UTF-16 or UTF-32; save it as UTF-8"):
+            load_rows(path)
+    path.write_bytes("\n".join(lines).encode("utf-8-sig"))
+    assert load_rows(path)[-1].question == "caf\xe9?"
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "[" * 5000 + "]" * 5000, '{"a":' * 5000 + "1" + "}" * 5000])
+def test_deep_nesting_is_a_fault_not_a_crash(tmp_path, value):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{json.dumps(record(0))}\n{value}\n")
+    with pytest.raises(ValueError, match="rows.jsonl:2: "):
+        load_rows(path)
+    path = tmp_path / "rows.csv"
+    path.write_text('question,choices,label\nWet?,"' + value.replace('"', '""') + '",0\n')
+    with pytest.raises(ValueError, match="rows.csv:2: `choices` is not JSON"):
+        load_rows(path)
+
+
+def test_half_a_surrogate_pair_is_named_with_its_line(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(record(0)) + "\n" + json.dumps({**record(0), "question": "a\ud83d?"}) + "\n")
+    with pytest.raises(ValueError, match=r"rows.jsonl:2: `question` holds \\ud83d, one half of a surrogate pair"):
+        load_rows(path)
+
+
+def test_a_whole_surrogate_pair_is_a_character(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({**record(0), "question": "\U0001f600?"}) + "\n")
+    assert load_rows(path)[0].question == "\U0001f600?"
+
+
+@pytest.mark.parametrize("cut", [0, 3, 50, -1, -12])
+def test_a_damaged_parquet_file_is_named(tmp_path, cut):
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([record(0)]), path)
+    assert len(load_rows(path)) == 1
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(ValueError, match="rows.parquet: not a whole Parquet file"):
+        load_rows(path)
+    path.write_text(json.dumps(record(0)))
+    with pytest.raises(ValueError, match="rows.parquet: not a whole Parquet file"):
+        load_rows(path)
+
+
+@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")])
+@pytest.mark.parametrize(
+    "columns",
+    [["question", "A", "B", "label"], ['"question"', '"choices"', '"answer"'], ["id", "instruction", "output"]],
+)
+def test_columns_separated_by_something_else_are_recognised(tmp_path, separator, name, columns):
+    path = tmp_path / "rows.csv"
+    path.write_text(separator.join(columns) + "\n" + separator.join("x" for _ in columns) + "\n")
+    with pytest.raises(ValueError, match=f"rows.csv:1: the columns are separated by {name}; expected commas"):
+        load_rows(path)
+
+
+def test_a_semicolon_in_a_column_of_its_own_is_no_separator(tmp_path):
+    path = tmp_path / "rows.csv"
+    for name in ("note;more", "A;B;label"):
+        path.write_text(f"question,A,B,label,{name}\nWet?,iron,water,1,x;y\n")
+        assert load_rows(path)[0].label == 1
+
+
+@pytest.mark.parametrize(("column", "gold"), [("label", 1), ("answerKey", 0)])
+def test_the_advice_for_a_number_as_answer_in_a_table_works(tmp_path, column, gold):
+    path = tmp_path / "rows.csv"
+    path.write_text("question,A,B,answer\nWet?,iron,water,1\n")
+    with pytest.raises(ValueError, match=f"rows.csv:2: .*`{column}`"):
+        load_rows(path)
+    path.write_text(f"question,A,B,{column}\nWet?,iron,water,1\n")
+    assert load_rows(path)[0].label == gold

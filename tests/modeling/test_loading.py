@@ -9,7 +9,7 @@ from torch import nn
 
 import tiny
 from calmtune.modeling import loading
-from calmtune.modeling.loading import BUILT_IN, built_in_path, describe_base, fingerprint, load_model
+from calmtune.modeling.loading import BUILT_IN, built_in_path, check_adapter, describe_base, fingerprint, load_model
 
 
 @pytest.fixture
@@ -32,6 +32,44 @@ def saved(tmp_path):
 
 
 # ---- refused before anything is loaded
+
+
+def adapter(modules):
+    return LoraConfig(task_type="CAUSAL_LM", target_modules=modules)
+
+
+def takes(model, modules):
+    """Whether PEFT itself puts an adapter into the model."""
+    try:
+        get_peft_model(copy.deepcopy(model), adapter(modules))
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("make", [tiny.tiny_llama, tiny.tiny_gpt2])
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "all-linear", ["q_proj"], ["c_attn"], ["q_proj", "c_attn"], ["proj"], ["q_proj", "_proj"],
+        ["mlp.up_proj"], ["layers.0.mlp.up_proj"],
+        ["nowhere"], "q_proj", ".*[qk]_proj", ".*c_(attn|fc)", "model", ["mlp"], ["norm"], ["lm_head"],
+        ["embed_tokens"],
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.usefixtures("nothing_is_loaded")
+@pytest.mark.filterwarnings("ignore")
+def test_layers_are_refused_without_the_weights_where_peft_would_refuse_any_of_them(tmp_path, make, modules):
+    model = make(64)
+    model.config.save_pretrained(tmp_path)
+    expected = all(takes(model, one) for one in ([modules] if isinstance(modules, str) else [[m] for m in modules]))
+    try:
+        check_adapter(str(tmp_path), adapter(modules))
+        found = True
+    except ValueError as error:
+        found = not str(error).startswith("lora_target_modules: ")
+    assert found == expected
 
 
 @pytest.mark.parametrize("quantization", ["4bit", "8bit"])

@@ -6,7 +6,7 @@ from huggingface_hub import ModelCard
 
 from calmtune.report import summarise, write_card
 from calmtune.report.numbers import interval, number
-from report.cases import comparison
+from report.cases import Vector, comparison
 
 SPLITS = {
     "train": {"count": 700, "domains": {"near": 700}},
@@ -43,7 +43,7 @@ def test_the_card_says_what_trained_what(summary, tmp_path):
     text = write_card(summary, tmp_path, base_model="org/base", splits=SPLITS).read_text(encoding="utf-8")
     assert "| train | 700 | near 700 | trains the weights (lower level) |" in text
     assert "| upper | 200 | near 200 | keeps confidence in check (upper level); inputs only, no labels |" in text
-    assert "fits the temperature and chooses between raw and adjusted" in text
+    assert "fits temperature and vector scaling, and chooses which row is used" in text
     assert "| eta | 0.5 |" in text
 
 
@@ -55,6 +55,22 @@ def test_the_table_and_the_shift_are_those_of_the_summary(summary, tmp_path):
     gap = summary.cells[summary.choice.row, "far"].estimates["gap"]
     assert f"mean confidence minus accuracy {gap.value:+.3f}" in text
     assert "Which rows were in which split was not recorded." in text
+
+
+def test_the_choice_is_on_the_card_with_its_rule_its_split_and_every_score(summary, tmp_path):
+    text = write_card(summary, tmp_path, base_model="org/base").read_text(encoding="utf-8")
+    assert f"The model is used as {summary.choice.row}, chosen" in text
+    assert "lowest NLL on the calibration split (n = 40)" in text
+    assert len(summary.choice.scores) == 6
+    for label, value in summary.choice.scores.items():
+        assert f"{label} {number(value)}" in text
+
+
+def test_a_chosen_vector_is_written_out(tmp_path):
+    decision = {"distribution": "raw", "scaling": "VS", "temperature": 1.0, **vars(Vector())}
+    made = comparison({"near": "ID"}, decision=decision)
+    text = write_card(made, tmp_path, base_model="org/base", n_resamples=5).read_text(encoding="utf-8")
+    assert "w = (0.5000, 0.5000, 0.2500, 0.2500), b = (1.0000, 0.0000, 0.0000, -1.0000)" in text
 
 
 def test_an_unevaluated_model_says_so(tmp_path):

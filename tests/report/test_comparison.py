@@ -12,15 +12,38 @@ def test_rows_are_raw_then_scaled_then_adjusted_then_scaled():
     assert [row.label for row in comparison().rows] == [
         "base",
         "base + TS",
+        "base + VS",
         "tuned raw",
         "tuned raw + TS",
+        "tuned raw + VS",
         "tuned adjusted",
         "tuned adjusted + TS",
+        "tuned adjusted + VS",
     ]
 
 
-def test_a_variant_without_adjusted_scores_has_two_rows():
-    assert [row.label for row in rows_of(variant("sft", ["near"], 3, scale=1.0))] == ["sft", "sft + TS"]
+def test_a_variant_without_adjusted_scores_has_three_rows():
+    made = variant("sft", ["near"], 40, scale=1.0)
+    assert [row.label for row in rows_of(made)] == ["sft", "sft + TS", "sft + VS"]
+    assert [row.label for row in rows_of(made, vector=False)] == ["sft", "sft + TS"]
+
+
+def test_vector_scaling_is_left_out_where_a_test_item_has_more_options():
+    # the calibration split of these has two options
+    wide = [one_variant([[1, 0], [1, 0, 2]], [0, 0], name=name) for name in ("base", "tuned")]
+    made = comparison({"d": "ID"}, variants=wide)
+    assert [row.label for row in made.rows] == ["base", "base + TS", "tuned", "tuned + TS"]
+    why = "d has items with 3 options, the calibration split at most 2: there is no scale for the rest"
+    assert made.left_out == {"base": why, "tuned": why}
+    narrow = comparison({"d": "ID"}, variants=[one_variant([[1, 0]], [0])])
+    assert [row.label for row in narrow.rows] == ["base", "base + TS", "base + VS"]
+    assert narrow.left_out == {}
+
+
+def test_without_a_vector_fit_nothing_is_left_out():
+    made = comparison(fit_vector=None)
+    assert {row.scaling for row in made.rows} == {"none", "TS"}
+    assert made.left_out == {}
 
 
 def test_adjusted_rows_need_adjusted_scores_everywhere():

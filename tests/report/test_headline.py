@@ -8,7 +8,7 @@ import pytest
 from calmtune.report import summarise
 from calmtune.report.headline import choice_sentence, headline
 from calmtune.report.numbers import number, with_interval
-from report.cases import Fit, comparison, one_variant, variant
+from report.cases import Fit, Vector, comparison, one_variant, variant
 
 
 def _all(made, **options):
@@ -21,6 +21,7 @@ def _two(base: float, tuned: float, n: int = 300):
         {"near": "ID"},
         variants=[variant("base", ["near"], n, scale=base), variant("tuned", ["near"], n, scale=tuned)],
         fit_temperature=lambda z, y: Fit(1.0, identified=False),
+        fit_vector=None,
     )
 
 
@@ -63,26 +64,36 @@ def test_every_number_of_a_sentence_is_one_of_the_summary():
     for deltas in summary.versus_scaled.values():
         for delta in deltas.values():
             known |= {number(x, sign=True) for x in (delta.value, delta.low, delta.high)} | {number(delta.p_value)}
+    known |= {number(value) for value in summary.choice.scores.values()}
     for row in summary.rows:
-        known |= {number(x) for x in (row.calibration_nll.value, row.calibration_nll.low, row.calibration_nll.high)}
+        calibration = summary.comparison.variant(row.row.variant).calibration
+        known |= {number(float(row.read(calibration).correct.mean()))}
     found = set(re.findall(r"[+−]?\d+\.\d{3}", text))
     assert len(found) > 20
     assert found - known <= {"0.000", "0.001"}
 
 
-def test_the_choice_names_every_candidate_and_the_split():
+def test_the_choice_names_every_candidate_the_rule_and_the_split():
     summary = _all(comparison())
     text = choice_sentence(summary)
-    assert f"used as {summary.choice.row}, chosen on the calibration split by lowest NLL" in text
-    for label in summary.choice.candidates:
-        assert f"{label} {with_interval(summary.row(label).calibration_nll)}" in text
+    assert f"used as {summary.choice.row}, chosen without a look at any test item by lowest NLL" in text
+    assert "on the calibration split (n = 40), post-hoc fits judged by 5-fold cross-fitting" in text
+    assert set(summary.choice.scores) == set(summary.choice.candidates)
+    for label, value in summary.choice.scores.items():
+        assert f"{label} {number(value)}" in text
 
 
-def test_a_recorded_choice_that_is_not_the_lowest_is_shown_as_such():
-    lowest = _all(comparison()).choice.row
-    summary = _all(comparison(decision={"distribution": "raw", "temperature": 1.0}))
-    assert lowest != "tuned raw"
-    assert f"by recorded decision (the lowest there is {lowest})" in choice_sentence(summary)
+def test_a_recorded_choice_is_shown_with_what_was_recorded():
+    record = {"distribution": "raw", "scaling": "none", "temperature": 1.0, "chosen_by": "the flip of a coin"}
+    text = choice_sentence(_all(comparison(decision=record)))
+    assert text == (
+        "The model is used as tuned raw, chosen when it was evaluated without a look at any test item by the flip of "
+        "a coin."
+    )
+    record |= {"candidates": {"raw": 1.5, "adjusted + VS": "inf"}, "refused": {"raw + TS": "not identified"}}
+    text = choice_sentence(_all(comparison(decision=record)))
+    assert "Scores there: tuned raw 1.500; tuned adjusted + VS ∞." in text
+    assert "Not eligible: tuned raw + TS (not identified)." in text
 
 
 def test_temperature_scaling_alone_is_always_put_beside_it():
@@ -97,10 +108,12 @@ def test_warnings_for_ties_low_mass_and_an_unidentified_temperature():
         {"d": "ID"},
         variants=[one_variant([[1, 1], [2, 0]], [0, 0]), one_variant([[1, 0], [2, 0]], [0, 0], name="tuned")],
         fit_temperature=lambda z, y: Fit(100.0, identified=False),
+        fit_vector=lambda z, y: Vector(identified=False),
     )
     text = " ".join(headline(_all(made)))
     assert "Items with tied options: 1 of 2 (base on d)." in text
     assert "The temperature of base + TS is not identified" in text
+    assert "The vector scaling of tuned + VS is not identified" in text
     assert "T not identified" in text
 
 

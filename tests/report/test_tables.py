@@ -132,6 +132,15 @@ def test_an_unidentified_temperature_is_said():
     assert cells["base"][0].text == "1"
 
 
+def test_vector_scaling_has_no_one_temperature(summary):
+    assert dict(overview_table(summary).rows)["base + VS"][0].text == "per option"
+    lines = [line for line in csv.DictReader(io.StringIO(to_csv(summary))) if line["row"] == "base + VS"]
+    assert {(line["scaling"], line["temperature"]) for line in lines} == {("VS", "per option")}
+    assert any("VS: one scale and one shift by option index" in note for note in overview_table(summary).notes)
+    without = summarise(comparison({"near": "ID"}, n=12, fit_vector=None), n_resamples=2)
+    assert not any("VS:" in note for note in overview_table(without).notes)
+
+
 def test_an_interval_beside_its_number_is_explained(summary):
     outside = [
         one

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from calmtune.cli.console import command
 from calmtune.cli.folder import RunFolder
-from calmtune.posthoc import TemperatureScaler
+from calmtune.posthoc import TemperatureScaler, VectorScaler
 from calmtune.predictions import Predictions, load_predictions
 from calmtune.report import Comparison, Variant
+from calmtune.report.scaling import widest
+from calmtune.report.selection import decide
+
+# the post-hoc fits of every report and every choice
+FITS: dict[str, Any] = {
+    "fit_temperature": lambda logits, labels: TemperatureScaler().fit(logits, labels),
+    "fit_vector": lambda logits, labels: VectorScaler().fit(logits, labels),
+}
 
 
-def compare_runs(folders: Sequence[RunFolder], *, decided: bool = True) -> Comparison:
+def compare_runs(folders: Sequence[RunFolder]) -> Comparison:
     """The base and the tuned model of each run.
 
     Args:
         folders: evaluated runs on the same questions; base, texts and order of the domains are the first one's,
-            settings, log and decision the last one's.
-        decided: use the decision that was recorded when the last run was evaluated.
+            settings, log and decision the last one's; without a recorded decision the report makes one.
 
     Raises:
         FileNotFoundError: a run was not evaluated.
@@ -27,21 +35,22 @@ def compare_runs(folders: Sequence[RunFolder], *, decided: bool = True) -> Compa
         folder.require()
         for variant, split in (("base", "calibration"), ("base", "test"), ("tuned", "calibration"), ("tuned", "test")):
             if not folder.predictions(variant, split).is_file():
-                raise FileNotFoundError(f"{folder.path} was not evaluated yet; run: calmtune evaluate {folder.path}")
+                raise FileNotFoundError(
+                    f"{folder.path} was not evaluated yet; run: {command('calmtune', 'evaluate', folder.path)}"
+                )
     refuse_other_bases(folders)
     first, last = folders[0], folders[-1]
     shifts: Mapping[str, Any] = first.read_splits()["shifts"]
     names = ["tuned"] if len(folders) == 1 else [folder.path.resolve().name for folder in folders]
     variants = [read_variant(first, "base", "base", shifts)]
     variants += [read_variant(folder, "tuned", name, shifts) for folder, name in zip(folders, names, strict=True)]
-    decision = last.read_calibration()["decision"] if decided else None
     return Comparison(
         variants=variants,
         shifts=shifts,
-        fit_temperature=lambda logits, labels: TemperatureScaler().fit(logits, labels),
+        **FITS,
         training_log=last.read_training_log(),
         settings=last.read_settings(),
-        decision=decision,
+        decision=last.read_calibration().get("decision"),
         texts={key: (question, tuple(choices)) for key, (question, choices) in first.read_items().items()},
         title="Calibration before and after: " + ", ".join(folder.path.resolve().name for folder in folders),
     )
@@ -79,3 +88,15 @@ def read_variant(folder: RunFolder, stored: str, name: str, domains: Mapping[str
     test = load_predictions(folder.predictions(stored, "test"))
     tests: dict[str, Predictions] = {domain: test.of_domain(domain) for domain in domains}
     return Variant(name, load_predictions(folder.predictions(stored, "calibration")), tests)
+
+
+def decide_run(folder: RunFolder) -> dict[str, Any]:
+    """How the tuned model of a scored run is used, by the rule of its settings; of the test split only the largest
+    number of options is looked at.
+
+    Returns:
+        The record of :func:`calmtune.report.selection.decide`, for ``decision`` in ``calibration.json``.
+    """
+    tuned, base = (load_predictions(folder.predictions(name, "calibration")) for name in ("tuned", "base"))
+    options = widest(load_predictions(folder.predictions("tuned", "test")))
+    return decide(tuned, base, folder.read_settings(), **FITS, options=options)

@@ -23,7 +23,8 @@ def add_parser(commands: Any) -> None:
         "domains, and write the report. Done again, it goes on where it stopped. All settings of `train` can be given.",
         "  calmtune demo\n  calmtune demo --output_dir runs/soft --eta 0.5 --max_steps 20",
     )
-    parser.add_argument("--output_dir", default="runs/demo", help="folder of the run (default: runs/demo)")
+    folder_help = "folder of the run (default: runs/demo)"
+    parser.add_argument("--output_dir", "--output-dir", default="runs/demo", help=folder_help)
     parser.set_defaults(takes_settings=True)
 
 
@@ -42,8 +43,7 @@ def run_demo(output_dir: str, overrides: list[str]) -> Any:
 
     start = time.monotonic()
     with as_file(files("calmtune") / "configs" / "demo.yaml") as packaged:
-        own = ["--output_dir", output_dir, "--resume_from_checkpoint", "auto"]
-        config = load_config(Path(packaged), [*own, *overrides])
+        config = load_config(Path(packaged), ["--output_dir", output_dir, *overrides])
     for number, (title, step) in enumerate(
         (
             ("training", lambda: run_training(config)),

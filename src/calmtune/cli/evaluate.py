@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calmtune.cli.console import note, say
+from calmtune.cli.console import command, note, say
 from calmtune.cli.folder import RunFolder
 from calmtune.cli.options import new_parser
 
@@ -35,11 +35,22 @@ def run(options: argparse.Namespace) -> None:
     """Evaluate, and say what comes next."""
     folder = run_evaluation(options.run_folder)
     say(f"figures: {folder.metrics}")
-    say(f"next: calmtune report {folder.path}")
+    say(f"next: {command('calmtune', 'report', folder.path)}")
 
 
 def run_evaluation(path: Path) -> RunFolder:
     """Score both models of a run, decide on the calibration split which distribution is used, and write metrics.json.
+
+    Raises:
+        FileNotFoundError, ValueError: see :func:`score_run`.
+    """
+    folder = score_run(path)
+    write_metrics(folder)
+    return folder
+
+
+def score_run(path: Path) -> RunFolder:
+    """Score the base and the tuned model of a trained run, and compute nothing from it; what is there is kept.
 
     Raises:
         FileNotFoundError: there is no trained run in the folder.
@@ -51,15 +62,14 @@ def run_evaluation(path: Path) -> RunFolder:
     folder = RunFolder(path)
     folder.require()
     if not folder.is_trained:
-        raise FileNotFoundError(f"{path} holds no finished training; go on with: calmtune train {folder.config}"
-                                " --resume_from_checkpoint auto")  # fmt: skip
+        go_on = command("calmtune", "train", folder.config, "--resume_from_checkpoint", "auto")
+        raise FileNotFoundError(f"{path} holds no finished training; go on with: {go_on}")
     # the folder may have been moved since
     config = load_config(folder.config, [f"--output_dir={path}"])
     splits = build_splits(config.data)
     refuse_other_data(folder, splits)
     write_items(folder, splits)
     score_base_and_tuned(folder, config, splits)
-    write_metrics(folder)
     return folder
 
 
@@ -135,21 +145,23 @@ def score_splits(
 
 
 def write_metrics(folder: RunFolder) -> None:
-    """Compute every figure from the stored predictions, record which distribution they chose, and write the card."""
+    """Record how the model is used, compute every figure from the stored predictions, and write the card."""
     from calmtune.cli.comparison import compare_runs, summary_options
     from calmtune.cli.train import describe_run
-    from calmtune.modeling.calibration_files import load_calibration, write_json
     from calmtune.report import summarise
 
     note("computing the figures")
-    summary = summarise(compare_runs([folder], decided=False), **summary_options(folder))
+    write_decision(folder)
+    summary = summarise(compare_runs([folder]), **summary_options(folder))
     folder.metrics.write_text(summary.to_text(), encoding="utf-8")
-    chosen = summary.row(summary.choice.row)
-    _, record = load_calibration(folder.path)
-    record["decision"] = {
-        "distribution": "adjusted" if chosen.row.adjusted else "raw",
-        "temperature": chosen.temperature,
-        "chosen_by": "lowest negative log-likelihood on the calibration split",
-    }
-    write_json(folder.calibration, record)
     describe_run(folder, summary)
+
+
+def write_decision(folder: RunFolder) -> None:
+    """Choose on the calibration split how the model is used, and record it in ``calibration.json``."""
+    from calmtune.cli.comparison import decide_run
+    from calmtune.modeling.calibration_files import load_calibration, write_json
+
+    _, record = load_calibration(folder.path)
+    record["decision"] = decide_run(folder)
+    write_json(folder.calibration, record)

@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from calmtune import schema
+from calmtune.modeling.records import check_fields, parse_object, read_json
+
+SPLITS = ("train", "upper", "calibration", "test_id", "test_ood")
+_SPLIT_FIELDS = {"count": int, "domains": dict, "fingerprint": str, "rows": dict}
+# settings that what is written after training cannot do without
+NEEDED: Mapping[str, type] = {"model_name_or_path": str, "use_peft": bool, "n_bins": int, "n_resamples": int}
 
 
 @dataclass(frozen=True)
@@ -70,30 +76,74 @@ class RunFolder:
         """Whether training ended."""
         return self.calibration.is_file()
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is any training in the folder that a new run would lose: its end, or a checkpoint."""
+        return self.is_trained or any(self.path.glob("checkpoint-*"))
+
     def read_splits(self) -> dict[str, Any]:
-        """The record written by :meth:`write_json` at training."""
-        return dict(self._read_json(self.splits))
+        """The record written by :meth:`write_json` at training.
+
+        Raises:
+            ValueError: it is damaged; names the file and the field.
+        """
+        record = read_json(self.splits)
+        check_fields(record, {"shifts": dict, "dropped": dict, "splits": dict}, self.splits)
+        for domain in record["shifts"]:
+            check_fields(record["shifts"], {domain: str}, self.splits, "shifts.")
+        check_fields(record["splits"], dict.fromkeys(SPLITS, dict), self.splits, "splits.")
+        for name in SPLITS:
+            check_fields(record["splits"][name], _SPLIT_FIELDS, self.splits, f"splits.{name}.")
+        return record
 
     def read_calibration(self) -> dict[str, Any]:
-        """What the trained model is, and the decision made at evaluation."""
-        return dict(self._read_json(self.calibration))
+        """What the trained model is, and the decision made at evaluation.
+
+        Raises:
+            ValueError: it is damaged; names the file.
+        """
+        record = read_json(self.calibration)
+        check_fields(record, {"decision": dict | None}, self.calibration)
+        return record
 
     def read_items(self) -> dict[str, Any]:
-        """Question and options by item id."""
-        return dict(self._read_json(self.items))
+        """Question and options by item id.
+
+        Raises:
+            ValueError: it is damaged; names the file.
+        """
+        record = read_json(self.items)
+        for key, value in record.items():
+            if not _is_item(value):
+                raise ValueError(
+                    f"{self.items}: expected [question, [options]] for the item {key!r}, got {value!r:.60}; delete the "
+                    "file and evaluate again"
+                )
+        return record
 
     def read_training_log(self) -> list[dict[str, Any]]:
         """The logged steps; none where nothing was logged."""
         if not self.training_log.is_file():
             return []
-        return [json.loads(line) for line in self.training_log.read_text(encoding="utf-8").split("\n") if line]
+        lines = enumerate(self.training_log.read_bytes().split(b"\n"), start=1)
+        return [parse_object(line, f"{self.training_log}:{number}") for number, line in lines if line]
 
     def read_settings(self) -> dict[str, Any]:
-        """Every setting as it stands in config.yaml, without checking it against this version."""
-        entries, faults = schema.read_yaml(self.config.read_text(encoding="utf-8"), str(self.config))
+        """Every setting as it stands in config.yaml, without checking it against this version.
+
+        Raises:
+            ValueError: it is damaged, or lacks a setting that the reports need; names the file.
+        """
+        entries, faults = schema.read_yaml(schema.read_text(self.config), str(self.config))
+        values = {key: schema.untyped(value) for key, value in entries.items()}
+        for name, kind in NEEDED.items():
+            if not faults and not isinstance(values.get(name), kind):
+                found = repr(values[name]) if name in values else "nothing"
+                expected = schema.describe(kind)
+                faults.append(f"{self.config}: {name}: expected {expected}, got {found}; was it edited by hand?")
         if faults:
             raise ValueError("\n".join(faults))
-        return {key: schema.untyped(value) for key, value in entries.items()}
+        return values
 
     def write_json(self, path: Path, record: Mapping[str, Any]) -> None:
         """Write JSON in one step, so that a crash leaves the old file or the new one."""
@@ -114,9 +164,13 @@ class RunFolder:
                 f"{self.path} is not a run's folder: {what}; give the output_dir of `calmtune train`"
             )
 
-    @staticmethod
-    def _read_json(path: Path) -> Any:
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{error.lineno}: not valid JSON ({error.msg}); was it edited by hand?") from error
+
+def _is_item(value: Any) -> bool:
+    """Whether this is [question, [options]]."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and isinstance(value[1], list)
+        and all(isinstance(option, str) for option in value[1])
+    )

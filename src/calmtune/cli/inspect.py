@@ -80,7 +80,9 @@ def inspect_run(config: RunConfig) -> None:
     note("reading the data")
     splits = build_splits(config.data)
     how = config.training
-    renderer = Renderer(load_tokenizer(config), PromptStyle(how["scoring"], how["template"], how["system_prompt"]))
+    tokenizer = load_tokenizer(config)
+    refuse_early(config, tokenizer)
+    renderer = Renderer(tokenizer, PromptStyle(how["scoring"], how["template"], how["system_prompt"]))
     level = choose_level(how["level"], [*splits.rows["train"], *splits.rows["upper"]])
     encoded = encode_all(splits, renderer, level, how["max_length"])
     say_sizes(splits, encoded)
@@ -93,6 +95,48 @@ def inspect_run(config: RunConfig) -> None:
             say(f"\n{name}, {examples[0].id}", style="bold")
             for line in lines_of(examples[0], renderer):
                 say(line)
+
+
+def refuse_early(config: RunConfig, tokenizer: Any = None) -> None:
+    """Refuse what cannot be trained as asked and can be known without the weights.
+
+    Args:
+        config: the run.
+        tokenizer: the run's, where it is loaded already.
+
+    Raises:
+        ValueError: lists the faults: a tracker that is not installed, a chat template where there is none, layers for
+            the adapter that the model does not have.
+    """
+    from calmtune.checks import tracker_faults
+    from calmtune.cli.train import lora_config
+    from calmtune.data.prompts import PromptStyle, Renderer
+    from calmtune.modeling.loading import check_adapter
+
+    how, model = config.training, config.model
+    faults = list(tracker_faults(how["report_to"]))
+
+    def check_template() -> None:
+        if how["template"] == "chat":
+            Renderer(tokenizer or load_tokenizer(config), PromptStyle(how["scoring"], "chat", how["system_prompt"]))
+
+    def check_layers() -> None:
+        if config.lora.use_peft and config.lora.lora_target_modules != "all-linear":
+            check_adapter(
+                model.model_name_or_path,
+                lora_config(config),
+                gguf_file=model.gguf_file,
+                revision=model.model_revision,
+                trust_remote_code=model.trust_remote_code,
+            )
+
+    for check in (check_template, check_layers):
+        try:
+            check()
+        except ValueError as error:
+            faults.append(str(error))
+    if faults:
+        raise ValueError("\n".join(faults))
 
 
 def load_tokenizer(config: RunConfig) -> Any:

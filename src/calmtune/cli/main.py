@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from calmtune import __version__
-from calmtune.cli import demo, env, evaluate, inspect, report, train
+from calmtune.cli import compare, demo, env, evaluate, inspect, report, train
 from calmtune.cli.console import complain, warn
 
-COMMANDS = (demo, inspect, train, evaluate, report, env)
+COMMANDS = (demo, inspect, train, evaluate, compare, report, env)
 TRACEBACK = "--traceback"
 
 

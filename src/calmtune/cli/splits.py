@@ -73,7 +73,8 @@ def build_splits(data: DataSettings) -> Splits:
         data: checked settings.
 
     Returns:
-        Disjoint splits; the same rows for the same settings, whatever the order of the lines in the files.
+        Disjoint splits. Which rows are in each depends on the settings and the rows alone; within a split they keep
+        the order of the files, which training and the record's fingerprints depend on.
 
     Raises:
         ValueError: a broken row, an overlap with ``overlap: error``, an empty split, rows without options where
@@ -81,7 +82,7 @@ def build_splits(data: DataSettings) -> Splits:
             the items to be scored.
     """
     rows = {
-        "train": _load(data.train_sources),
+        "train": take_by_domain(_load(data.train_sources), data.domain_limit, data.split_seed),
         "upper": _load(data.upper_sources),
         "calibration": _load(data.calibration_sources),
         "test_id": _load(data.test_id),

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calmtune.cli.console import note, say, warn
+from calmtune.cli.console import command, note, say, warn
 from calmtune.cli.folder import RunFolder
 from calmtune.cli.options import add_config, new_parser, overrides_of
 
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
 
     folder = run_training(load_config(options.config, overrides_of(options, "train")))
     say(f"trained: {folder.path}")
-    say(f"next: calmtune evaluate {folder.path}")
+    say(f"next: {command('calmtune', 'evaluate', folder.path)}")
 
 
 def run_training(config: RunConfig, advance: Advance | None = None) -> RunFolder:
@@ -55,6 +55,7 @@ def run_training(config: RunConfig, advance: Advance | None = None) -> RunFolder
         ValueError: the folder holds another run, or an interrupted one that was not asked to go on; or something in the
             data, the model or the settings cannot work.
     """
+    from calmtune.cli.inspect import refuse_early
     from calmtune.cli.splits import build_splits
 
     folder = RunFolder(config.output_dir)
@@ -66,6 +67,7 @@ def run_training(config: RunConfig, advance: Advance | None = None) -> RunFolder
         return folder
     refuse_more_options(config, splits)
     resume = checkpoint_to_resume(folder, config.training["resume_from_checkpoint"])
+    refuse_early(config)
     write_settings(folder, config, splits)
     for name, count in splits.dropped.items():
         warn(f"{count} rows of {name} were dropped, because their questions are also in another split")
@@ -102,7 +104,7 @@ def describe_run(folder: RunFolder, summary: Summary | None) -> None:
 
 
 def refuse_other_run(folder: RunFolder, config: RunConfig, splits: Splits) -> None:
-    """Raise if the folder holds a run with other settings or data.
+    """Raise if the folder holds a run with other settings or data; one that never reached a checkpoint may be replaced.
 
     Raises:
         ValueError: names each difference.
@@ -110,7 +112,7 @@ def refuse_other_run(folder: RunFolder, config: RunConfig, splits: Splits) -> No
     from calmtune.config import load_config
     from calmtune.training.checkpoint import VOLATILE, differences
 
-    if not folder.config.is_file():
+    if not folder.config.is_file() or not folder.is_begun:
         return
     free = VOLATILE | FREE
     old, new = (

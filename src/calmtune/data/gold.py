@@ -70,7 +70,9 @@ def _by_answer(value: Any, choices: Sequence[str], labels: Sequence[str] | None)
         return same[0]
     if lettered is not None:
         return lettered
-    hint = " An index must be a number without quotes, in `label`." if text.lstrip("-").isdigit() else ""
+    hint = ""
+    if text.lstrip("-").isdigit():
+        hint = " For an index name it `label` (a number, counted from 0) or `answerKey` (counted from 1)."
     raise ValueError(
         f"`answer` {text!r} is neither the text nor the label of an option; the options are {list(choices)}.{hint}"
     )

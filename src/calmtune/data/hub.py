@@ -118,13 +118,15 @@ def hub_rows(spec: str, fetch: Fetch | None = None) -> list[Row]:
     rows: list[Row] = []
     faults: list[str] = []
     for number, record in enumerate((fetch or _fetch)(data, split, revision)):
+        where = f"hub:{name}/{split} row {number}"
         try:
-            where = f"hub:{name}/{split} row {number}"
             rows.append(
                 parse_row(data.convert(record), where=where, default_id=f"{name}/{split}/{number}", domain=name)
             )
         except ValueError as error:
             faults.append(str(error))
+        except KeyError as error:
+            faults.append(f"{where}: the column {error} is missing; it has {', '.join(map(str, record))}")
     _judge(spec, rows, faults)
     return rows
 

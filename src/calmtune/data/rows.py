@@ -127,7 +127,7 @@ def _kind(raw: Mapping[str, Any]) -> str:
     found = [name for name, present in tests.items() if present]
     if len(found) == 1:
         return found[0]
-    keys = ", ".join(sorted(map(str, has))) or "none"
+    keys = ", ".join(sorted(str(key).encode(errors="backslashreplace").decode() for key in has)) or "none"
     if not found:
         hint = " For an open question give the accepted answers as a list named `answers`." if "answer" in has else ""
         raise ValueError(f"expected the keys of one of {_FORMS}; got {keys}.{hint}")
@@ -138,7 +138,7 @@ def _unnested(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """AI2's own files keep the stem and the options inside ``question``; the hub calls the stem ``question_stem``."""
     question = raw.get("question")
     if isinstance(question, Mapping):
-        if set(question) < {"stem", "choices"} or "choices" in raw:
+        if not {"stem", "choices"} <= set(question) or "choices" in raw:
             raise ValueError("`question` is an object; expected text, or {stem, choices} and no other `choices`")
         return {**raw, "question": question["stem"], "choices": question["choices"]}
     if "question_stem" in raw and question is None:
@@ -273,10 +273,22 @@ def _string(value: Any, key: str) -> str:
     if isinstance(value, int | float):
         raise ValueError(f"`{key}` is the number {value!r}; if it is meant as text, put it in quotes")
     if not isinstance(value, str):
-        raise ValueError(f"`{key}` is {type(value).__name__} {value!r}; expected a text")
+        raise ValueError(f"`{key}` is {type(value).__name__} {_short(value)}; expected a text")
+    half = next((character for character in value if "\ud800" <= character <= "\udfff"), None)
+    if half:
+        raise ValueError(
+            f"`{key}` holds \\u{ord(half):04x}, one half of a surrogate pair, which is no character; write the whole "
+            "pair, or the character itself"
+        )
     if not value.strip():
         raise ValueError(f"`{key}` is empty; expected a text")
     return value.strip()
+
+
+def _short(value: Any) -> str:
+    """A value's repr for a message, cut to a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 _PARSERS: dict[str, Callable[[Mapping[str, Any], dict[str, str]], Row]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import hashlib
@@ -81,10 +82,12 @@ def _file_rows(path: Path) -> list[Row]:
             if isinstance(record, ValueError):
                 raise record
             content = json.dumps(record, sort_keys=True, ensure_ascii=False, default=str)
+            # half a surrogate pair is refused where it is named, by parse_row
+            digest = hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
             row = parse_row(
                 record,
                 where=where,
-                default_id=f"{path.stem}/{hashlib.sha256(content.encode()).hexdigest()[:12]}",
+                default_id=f"{path.stem}/{digest[:12]}",
                 domain=path.name.split(".")[0],
             )
             if row.id in places:
@@ -136,6 +139,7 @@ def _missing(path: Path) -> str:
 
 
 def _read_jsonl(path: Path) -> Iterator[Record]:
+    _refuse_wide(path)
     # read as bytes: those split at \n alone, so that U+2028 and its like inside a text cut nothing
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -146,6 +150,8 @@ def _read_jsonl(path: Path) -> Iterator[Record]:
                     yield where, json.loads(text, object_pairs_hook=_distinct_keys, parse_constant=_no_constant)
             except ValueError as error:  # covers UnicodeDecodeError and JSONDecodeError
                 yield where, ValueError(f"{where}: not valid UTF-8 JSON, one object a line ({error})")
+            except RecursionError:
+                yield where, ValueError(f"{where}: nested too deeply; expected one flat object a line")
 
 
 def _distinct_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -161,16 +167,36 @@ def _no_constant(name: str) -> Any:
 
 
 _JSON_COLUMNS = ("choices", "options", "labels", "answers", "messages")
+# names of columns by which a header is known to be split rightly
+_COLUMNS = frozenset(
+    ("question", "answer", "answerKey", "label", "instruction", "output", "prompt", "completion", "id", "domain", "A",
+     "B", *_JSON_COLUMNS)
+)  # fmt: skip
 _CHOICE_COLUMN = re.compile(r"(?:choice|option)_([a-z])|([A-Z])")
 
 
+def _refuse_wide(path: Path) -> None:
+    """Raise for a file that begins with the mark of UTF-16 or UTF-32, as some spreadsheets write."""
+    with path.open("rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise ValueError(f"{path}:1: written in UTF-16 or UTF-32; save it as UTF-8")
+
+
 def _read_csv(path: Path) -> Iterator[Record]:
+    _refuse_wide(path)
+    content = path.read_bytes()
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
+        # error.object is what is decoded: the file without its mark
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}:{line}: not UTF-8 ({error.reason}); save it as UTF-8") from None
+    _refuse_other_separator(path, text.partition("\n")[0])
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header = [name.strip() for name in next(reader, [])]
+    try:
+        header = [name.strip() for name in next(reader, [])]
+    except csv.Error as error:
+        raise ValueError(f"{path}:1: not valid CSV ({error})") from error
     if len(set(header)) < len(header) or not any(header):
         raise ValueError(f"{path}:1: expected a first line of distinct column names, got {header}")
     while True:
@@ -192,6 +218,19 @@ def _read_csv(path: Path) -> Iterator[Record]:
             yield where, ValueError(f"{where}: {error}")
 
 
+def _refuse_other_separator(path: Path, header: str) -> None:
+    """Raise where the columns are separated by something else than commas, as some spreadsheets write CSV."""
+
+    def known(separator: str) -> int:
+        return len({column.strip(' \r"') for column in header.split(separator)} & _COLUMNS)
+
+    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")):
+        if known(separator) > 1 and not known(","):
+            raise ValueError(
+                f"{path}:1: the columns are separated by {name}; expected commas. Save it as CSV with commas"
+            )
+
+
 def _from_cells(cells: Mapping[str, str]) -> dict[str, Any]:
     """A record from CSV text: empty cells are absent, lists are JSON, ``label`` is a number. Nothing is evaluated."""
     record: dict[str, Any] = {
@@ -201,8 +240,9 @@ def _from_cells(cells: Mapping[str, str]) -> dict[str, Any]:
         if key in record:
             try:
                 record[key] = json.loads(record[key])
-            except json.JSONDecodeError as error:
-                raise ValueError(f'`{key}` is not JSON ({error}); expected a list such as ["one", "two"]') from error
+            except (ValueError, RecursionError) as error:
+                reason = error if isinstance(error, ValueError) else "nested too deeply"
+                raise ValueError(f'`{key}` is not JSON ({reason}); expected a list such as ["one", "two"]') from error
     if re.fullmatch(r"-?\d+", record.get("label", "").strip()):
         record["label"] = int(record["label"])
     columns = [(match[1] or match[2].lower(), key) for key in cells if (match := _CHOICE_COLUMN.fullmatch(key))]
@@ -224,11 +264,18 @@ def _from_cells(cells: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _read_parquet(path: Path) -> Iterator[Record]:
+    import pyarrow
     import pyarrow.parquet
 
     number = 0
-    with pyarrow.parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches():
-            for record in batch.to_pylist():
-                number += 1
-                yield f"{path}:row {number}", {key: value for key, value in record.items() if value is not None}
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                for record in batch.to_pylist():
+                    number += 1
+                    yield f"{path}:row {number}", {key: value for key, value in record.items() if value is not None}
+    except PermissionError:
+        raise
+    except (pyarrow.ArrowException, OSError) as error:
+        after = f" after row {number}" if number else ""
+        raise ValueError(f"{path}: not a whole Parquet file{after} ({error}); write it again") from error

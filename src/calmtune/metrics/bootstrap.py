@@ -90,8 +90,8 @@ def bootstrap_interval(
     tail = (1.0 - level) / 2.0
     shares = np.array([tail, 1.0 - tail])
     if method == "bca" and not np.isnan(values).any():
-        shares = _bca_shares(shares, values, estimate, _jackknife(metric, data, rng))
-    low, high = _quantiles(values, shares)
+        shares = bca_shares(shares, values, estimate, _jackknife(metric, data, rng))
+    low, high = quantiles(values, shares)
     return Interval(estimate, low, high)
 
 
@@ -148,7 +148,7 @@ def paired_difference(
         right = [_choose(swap, x, y) for x, y in zip(a, b, strict=True)]
         swapped[i] = metric(*left) - metric(*right)
     tail = (1.0 - level) / 2.0
-    low, high = _quantiles(drawn, np.array([tail, 1.0 - tail]))
+    low, high = quantiles(drawn, np.array([tail, 1.0 - tail]))
     if np.isnan(estimate) or np.isnan(swapped).any():
         return PairedDifference(estimate, low, high, float("nan"))
     # the slack counts exchanges that give the same difference up to summation order
@@ -197,7 +197,7 @@ def null_band(
         # the metric sees the array as given: its dtype decides which confidences share a bin
         values[i] = metric(values_in, rng.random(len(checked)) < checked)
     tail = (1.0 - level) / 2.0
-    low, high = _quantiles(values, np.array([tail, 1.0 - tail]))
+    low, high = quantiles(values, np.array([tail, 1.0 - tail]))
     return Interval(float(values.mean()), low, high)
 
 
@@ -227,7 +227,8 @@ def _choose(swap: NDArray[np.bool_], if_swapped: Array, otherwise: Array) -> Arr
     return np.where(swap.reshape((-1,) + (1,) * (otherwise.ndim - 1)), if_swapped, otherwise)
 
 
-def _quantiles(values: Floats, shares: Floats) -> tuple[float, float]:
+def quantiles(values: Floats, shares: Floats) -> tuple[float, float]:
+    """The drawn values at two shares of their distribution, rounded outwards; NaN if any value is."""
     if np.isnan(values).any():
         return float("nan"), float("nan")
     # 'lower' and 'higher' return drawn values, so inf among them never becomes inf - inf
@@ -242,8 +243,15 @@ def _jackknife(metric: Metric, data: list[Array], rng: np.random.Generator) -> F
     return np.array([metric(*(np.delete(array, group, axis=0) for array in data)) for group in groups])
 
 
-def _bca_shares(shares: Floats, values: Floats, estimate: float, left_out: Floats) -> Floats:
-    """Shares of the bootstrap distribution that the corrected ends lie at."""
+def bca_shares(shares: Floats, values: Floats, estimate: float, left_out: Floats) -> Floats:
+    """Shares of the bootstrap distribution that the ends of a BCa interval lie at.
+
+    Args:
+        shares: [2] in (0, 1), of the interval without correction. values: [R], the resampled statistic.
+        estimate: the statistic on all items. left_out: [G], without each of G groups of items.
+
+    Source: Efron and Tibshirani (1993), section 14.3.
+    """
     below = (values < estimate).sum() + 0.5 * (values == estimate).sum()
     # +0.5 and +1 keep the share off 0 and 1, where the correction would be infinite
     bias = ndtri((below + 0.5) / (len(values) + 1.0))

@@ -8,14 +8,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from calmtune.bilevel.adjustment import LogitAdjustment
+from calmtune.modeling.records import check_fields, read_json
 
 ADJUSTMENT_FILE = "adjustment.safetensors"
 CALIBRATION_FILE = "calibration.json"
 FORMAT = "calmtune-calibration/1"
+# what a reader of the record relies on
+_FIELDS = {
+    "adjustment": dict | None, "method": str, "level": str, "normalisation": str, "prompt": dict, "base": dict,
+}  # fmt: skip
+_FORM_FIELDS = {"kind": str, "form": str, "tau_max": int | float, "num_classes": int}
+_BASE_FIELDS = {"name": str, "revision": str | None, "fingerprint": str}
+_JSON_BESIDE = (
+    "adapter_config.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
 TENSORS = ("temperature_parameter", "logit_shift")
 
 
@@ -51,15 +65,21 @@ def load_calibration(directory: str | Path) -> tuple[LogitAdjustment | None, dic
         raise FileNotFoundError(
             f"{path} not found; expected a directory saved by calmtune (calmtune train, or save_model)"
         )
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not valid JSON ({error})") from error
+    record = read_json(path)
     if record.get("format") != FORMAT:
         raise ValueError(f"{path}: expected format {FORMAT!r}, got {record.get('format')!r}")
+    check_fields(record, _FIELDS, path)
+    check_fields(record["base"], _BASE_FIELDS, path, "base.")
+    _check_beside(folder)
     form = record["adjustment"]
     if form is None:
         return None, record
+    check_fields(form, _FORM_FIELDS, path, "adjustment.")
+    return _read_adjustment(folder, form), record
+
+
+def _read_adjustment(folder: Path, form: Mapping[str, Any]) -> LogitAdjustment:
+    """alpha of the recorded form; raises as :func:`load_calibration`."""
     tensors_path = folder / ADJUSTMENT_FILE
     if not tensors_path.is_file():
         raise FileNotFoundError(f"{tensors_path} not found, but {CALIBRATION_FILE} says that there is an adjustment")
@@ -72,15 +92,34 @@ def load_calibration(directory: str | Path) -> tuple[LogitAdjustment | None, dic
     if sorted(tensors) != sorted(TENSORS):
         raise ValueError(f"{tensors_path}: expected the tensors {sorted(TENSORS)}, got {sorted(tensors)}")
     dtype = tensors["logit_shift"].dtype
-    adjustment = LogitAdjustment(form["num_classes"], form["kind"], form["form"], form["tau_max"], dtype)
+    size = 1 if form["kind"] == "scalar" else form["num_classes"]
     for name in TENSORS:
-        target = getattr(adjustment, name)
-        if tensors[name].shape != target.shape:
-            raise ValueError(
-                f"{tensors_path}: {name} has shape {tuple(tensors[name].shape)}, expected {tuple(target.shape)}"
-            )
-        target.data.copy_(tensors[name])
-    return adjustment, record
+        if tensors[name].shape != (size,):
+            raise ValueError(f"{tensors_path}: {name} has shape {tuple(tensors[name].shape)}, expected {(size,)}")
+    try:
+        adjustment = LogitAdjustment(form["num_classes"], form["kind"], form["form"], form["tau_max"], dtype)
+    except ValueError as error:
+        raise ValueError(f"{folder / CALIBRATION_FILE}: adjustment: {error}") from error
+    for name in TENSORS:
+        getattr(adjustment, name).data.copy_(tensors[name])
+    return adjustment
+
+
+def _check_beside(folder: Path) -> None:
+    """Weights and settings beside the record, which other libraries read and would fail on without naming the file.
+
+    Raises:
+        ValueError: names the damaged file.
+    """
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt"):
+                pass  # opening compares the header with the file's length
+        except SafetensorError as error:
+            raise ValueError(f"{path}: not a readable safetensors file ({error}); copy or train it again") from error
+    for name in _JSON_BESIDE:
+        if (folder / name).is_file():
+            read_json(folder / name)
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:

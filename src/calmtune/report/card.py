@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from calmtune.report.fitted import FittedRow
 from calmtune.report.headline import headline
 from calmtune.report.markdown import escape
 from calmtune.report.measures import MEASURES
@@ -20,7 +21,7 @@ from calmtune.report.tables import column_table, notes, to_markdown
 ROLES = {
     "train": "trains the weights (lower level)",
     "upper": "keeps confidence in check (upper level); inputs only, no labels",
-    "calibration": "fits the temperature and chooses between raw and adjusted",
+    "calibration": "fits temperature and vector scaling, and chooses which row is used",
     "test_id": "tested only, in domain",
     "test_ood": "tested only, out of domain",
 }
@@ -160,7 +161,7 @@ _SHOWN = (
     "inner_learning_rate", "learning_rate", "alpha_learning_rate", "num_train_epochs", "max_steps",
     "per_device_train_batch_size", "gradient_accumulation_steps", "lora_r", "lora_alpha", "lora_dropout",
     "lora_target_modules", "dtype", "quantization", "seed", "train_sources", "upper_sources", "calibration_sources",
-    "test_id", "test_ood",
+    "test_id", "test_ood", "selection_metric", "selection_domains", "selection_accuracy_drop",
 )  # fmt: skip
 
 
@@ -223,10 +224,18 @@ def _intended(summary: Summary | None, settings: Mapping[str, Any]) -> str:
         return text
     row = summary.row(summary.choice.row)
     kind = "adjusted" if row.row.adjusted else "raw"
-    divided = f" with the scores divided by T = {row.temperature:.4f}" if row.row.scaled else ""
     return (
-        f"{text} The figures above hold for the {kind} distribution{divided}, the form chosen on the calibration split."
+        f"{text} The figures above hold for the {kind} distribution{_scaled(row)}, the form chosen on the calibration "
+        "split."
     )
+
+
+def _scaled(row: FittedRow) -> str:
+    """What is done to the scores first, or nothing."""
+    if row.vector is not None:
+        w, b = (", ".join(f"{value:.4f}" for value in values) for values in (row.vector.scale, row.vector.shift))
+        return f" with w log p + b by option in the place of the scores, w = ({w}), b = ({b})"
+    return f" with the scores divided by T = {row.temperature:.4f}" if row.row.scaled else ""
 
 
 def _shift_text(summary: Summary | None) -> str:

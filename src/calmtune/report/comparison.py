@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal
 
 from calmtune.predictions import Prediction, Predictions
+from calmtune.report.scaling import SCALINGS, Scaling, TemperatureFit, VectorFit, vector_fault, widest
 
 Shift = Literal["ID", "OOD"]
 Texts = Mapping[str, tuple[str, Sequence[str]]]
-
-
-class FittedTemperature(Protocol):
-    """What a temperature fit must tell: the temperature, and whether the data determine it."""
-
-    temperature: float
-    identified: bool
-
-
-TemperatureFit = Callable[[NDArray[np.float64], NDArray[np.int64]], FittedTemperature]
 
 
 @dataclass(frozen=True)
@@ -31,7 +19,7 @@ class Variant:
 
     Args:
         name: how it is called in every table, e.g. ``"base"`` or ``"tuned"``.
-        calibration: the split on which the temperature is fitted; no item of it may be a test item.
+        calibration: the split on which temperature and vector scaling are fitted; no item of it may be a test item.
         tests: predictions by test domain; every variant must have said something about the same items.
     """
 
@@ -44,15 +32,32 @@ class Variant:
         """Whether the calibration split and every test domain carry adjusted scores."""
         return self.calibration.has_adjusted and all(one.has_adjusted for one in self.tests.values())
 
+    @property
+    def vector_fault(self) -> str:
+        """Why vector scaling is not defined for this variant: a test item has more options than were fitted. Or ""."""
+        return vector_fault(self.calibration, ((domain, widest(one)) for domain, one in self.tests.items()))
+
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: a variant, read raw or adjusted, at temperature 1 or at its own fitted temperature."""
+    """One line of a table: a variant, read raw or adjusted, as it is or under its own post-hoc fit.
+
+    Args:
+        variant: the variant's name.
+        adjusted: which of its distributions.
+        scaling: ``"TS"`` temperature, ``"VS"`` vector scaling, ``"none"`` neither.
+        label: how it is called in every table.
+    """
 
     variant: str
     adjusted: bool = False
-    scaled: bool = False
+    scaling: Scaling = "none"
     label: str = ""
+
+    @property
+    def scaled(self) -> bool:
+        """Whether a post-hoc fit is applied."""
+        return self.scaling != "none"
 
 
 @dataclass(frozen=True)
@@ -63,10 +68,11 @@ class Comparison:
         variants: models in the order of the table; the last one is the one the report is about.
         shifts: ``"ID"`` or ``"OOD"`` for each test domain, in the order of the columns.
         fit_temperature: takes logits [N, K] (absent options -inf) and labels [N]; ``TemperatureScaler().fit`` is meant.
+        fit_vector: the same for vector scaling, ``VectorScaler().fit``; None leaves its rows out.
         training_log: the trainer's log history; records may lack keys.
         settings: the resolved configuration, JSON values only.
-        decision: ``{"distribution": "raw" | "adjusted", "temperature": float}`` as chosen on the calibration split;
-            None lets the report choose by the lowest calibration NLL.
+        decision: as :func:`calmtune.report.selection.decide` records it; None lets the report decide. Records without
+            ``scaling`` (older runs) are read by their temperature.
         texts: question and options by item id, for the list of worst items; ids without a text are shown by id alone.
         title: the page's title.
 
@@ -78,6 +84,7 @@ class Comparison:
     variants: Sequence[Variant]
     shifts: Mapping[str, Shift]
     fit_temperature: TemperatureFit
+    fit_vector: VectorFit | None = None
     training_log: Sequence[Mapping[str, Any]] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     decision: Mapping[str, Any] | None = None
@@ -101,7 +108,15 @@ class Comparison:
     @property
     def rows(self) -> tuple[Row, ...]:
         """The lines of the table, in order: each variant raw and scaled, then adjusted and scaled where it can be."""
-        return tuple(row for variant in self.variants for row in rows_of(variant))
+        vector = self.fit_vector is not None
+        return tuple(row for variant in self.variants for row in rows_of(variant, vector=vector))
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Variants without rows of vector scaling, and why, where these were asked for."""
+        if self.fit_vector is None:
+            return {}
+        return {variant.name: variant.vector_fault for variant in self.variants if variant.vector_fault}
 
     def variant(self, name: str) -> Variant:
         """The variant of that name."""
@@ -115,20 +130,19 @@ class Comparison:
         return align(self.variant(name).tests[domain], self.variants[0].tests[domain].ids)
 
 
-def rows_of(variant: Variant) -> tuple[Row, ...]:
-    """The rows of one variant.
+def rows_of(variant: Variant, *, vector: bool = True) -> tuple[Row, ...]:
+    """The rows of one variant; without those of vector scaling where it is not defined, or not wanted.
 
     >>> item = Prediction("a", "d", 0, (1.0, 0.0))
     >>> [row.label for row in rows_of(Variant("base", Predictions((item,)), {}))]
-    ['base', 'base + TS']
+    ['base', 'base + TS', 'base + VS']
     """
-    name = variant.name
-    if not variant.has_adjusted:
-        return Row(name, label=name), Row(name, scaled=True, label=f"{name} + TS")
+    kinds = ((" raw", False), (" adjusted", True)) if variant.has_adjusted else (("", False),)
+    scalings = SCALINGS if vector and not variant.vector_fault else SCALINGS[:2]
     return tuple(
-        Row(name, adjusted, scaled, f"{name} {kind}{' + TS' if scaled else ''}")
-        for kind, adjusted in (("raw", False), ("adjusted", True))
-        for scaled in (False, True)
+        Row(variant.name, adjusted, scaling, variant.name + kind + ("" if scaling == "none" else f" + {scaling}"))
+        for kind, adjusted in kinds
+        for scaling in scalings
     )
 
 

@@ -40,6 +40,11 @@ def glossary(summary: Summary) -> tuple[tuple[str, str], ...]:
             "not determine it.",
         ),
         (
+            "VS",
+            f"Vector scaling: {d['vector']}. It can undo a preference for an option's place, and it can change "
+            "answers. It is not defined for items with more options than the calibration split has.",
+        ),
+        (
             "Raw and adjusted",
             "Raw is the model's own distribution. Adjusted divides each logit by a learned temperature and adds a "
             "learned shift, "

@@ -22,20 +22,15 @@ def headline(summary: Summary) -> tuple[str, ...]:
 
 
 def choice_sentence(summary: Summary) -> str:
-    """What was chosen, on which data, and why."""
-    candidates = [summary.row(label) for label in summary.choice.candidates]
-    chosen = summary.row(summary.choice.row)
-    values = "; ".join(f"{row.label} {with_interval(row.calibration_nll)}" for row in candidates)
-    how = "recorded decision" if summary.choice.given else "lowest NLL"
-    lowest = min(candidates, key=lambda row: row.calibration_nll.value)
-    aside = "" if lowest == chosen else f" (the lowest there is {lowest.label})"
-    return (
-        f"The model is used as {chosen.label}, chosen on the calibration split by {how}{aside}, without a look at "
-        "any test item. "
-        f"NLL there, n = {chosen.calibration_nll.n}: {values}. A temperature is fitted on this same split, so it "
-        "can only lower "
-        "the NLL there."
-    )
+    """What was chosen, on which data, by which rule, and what every candidate scored."""
+    choice = summary.choice
+    recorded = " when it was evaluated" if choice.given else ""
+    text = f"The model is used as {choice.row}, chosen{recorded} without a look at any test item by {choice.chosen_by}."
+    if choice.scores:
+        text += f" Scores there: {'; '.join(f'{label} {number(value)}' for label, value in choice.scores.items())}."
+    if choice.refused:
+        text += f" Not eligible: {'; '.join(f'{label} ({why})' for label, why in choice.refused.items())}."
+    return text
 
 
 def _verdict(summary: Summary) -> str:
@@ -113,10 +108,10 @@ def _warnings(summary: Summary) -> tuple[str, ...]:
     found = []
     for row in summary.rows:
         if not row.identified:
+            what = "temperature" if row.vector is None else "vector scaling"
             found.append(
-                f"The temperature of {row.label} is not identified by its calibration split (the best value lies "
-                "at or beyond "
-                "a bound, or the scores say nothing); do not rely on that row."
+                f"The {what} of {row.label} is not identified by its calibration split (the best value lies at or "
+                "beyond a bound, or the scores say nothing); do not rely on that row."
             )
     return (*found, *_low_mass(summary), *_ties(summary))
 

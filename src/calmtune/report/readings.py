@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calmtune.predictions import Predictions
+from calmtune.report.scaling import Vector
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,23 @@ class Reading:
         return np.asarray(self.choices == self.labels)
 
 
-def read(predictions: Predictions, *, adjusted: bool, temperature: float) -> Reading:
-    """Read stored scores as probabilities.
+def read(
+    predictions: Predictions, *, adjusted: bool, temperature: float = 1.0, vector: Vector | None = None
+) -> Reading:
+    """Read stored scores as probabilities, softmax(z / T) over each item's own options.
+
+    Args:
+        predictions: the items.
+        adjusted: whether z are the adjusted scores, or the raw ones.
+        temperature: T.
+        vector: applied to the scores first. It may change answers, and ties are those of the scores it gives.
 
     >>> from calmtune.predictions import Prediction
-    >>> read(Predictions((Prediction("a", "d", 1, (0.0, 1.0)),)), adjusted=False, temperature=1.0).correct.tolist()
+    >>> read(Predictions((Prediction("a", "d", 1, (0.0, 1.0)),)), adjusted=False).correct.tolist()
     [True]
     """
+    if vector is not None:
+        predictions, adjusted = vector.apply(predictions, adjusted=adjusted), False
     return Reading(
         probabilities=predictions.probabilities(adjusted=adjusted, temperature=temperature),
         labels=predictions.labels,
@@ -73,4 +84,17 @@ def concatenate(parts: Sequence[Reading]) -> Reading:
         choices=np.concatenate([part.choices for part in parts]),
         option_mass=np.concatenate([part.option_mass for part in parts]),
         ties=sum(part.ties for part in parts),
+    )
+
+
+def take(reading: Reading, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Reading:
+    """Some items of a reading, in the order of ``rows``; ties are not known by item, so there are none told."""
+    return replace(
+        reading,
+        probabilities=reading.probabilities[rows],
+        labels=reading.labels[rows],
+        n_options=reading.n_options[rows],
+        choices=reading.choices[rows],
+        option_mass=reading.option_mass[rows],
+        ties=0,
     )

@@ -12,10 +12,12 @@ import numpy as np
 
 from calmtune import metrics
 from calmtune.metrics import ReliabilityTable
-from calmtune.report.comparison import Comparison, Row, Shift, Variant, rows_of
+from calmtune.report.choice import Choice, choose_row
+from calmtune.report.comparison import Comparison, Row, Shift, Variant
+from calmtune.report.fitted import FittedRow, fit_row
 from calmtune.report.measures import COMPARED, MEASURES, RANKED, SLOW_SHARE, best_row, difference, estimate
 from calmtune.report.numbers import Difference, Estimate
-from calmtune.report.readings import Reading, concatenate, read
+from calmtune.report.readings import Reading, concatenate
 from calmtune.report.worst import WorstItem, worst_items
 
 __all__ = ["Cell", "Choice", "Column", "Comparison", "FittedRow", "Row", "Summary", "Variant", "summarise"]
@@ -42,28 +44,6 @@ class Column:
 
 
 @dataclass(frozen=True)
-class FittedRow:
-    """A row with what its calibration split gave.
-
-    Args:
-        row: which predictions, and how they are read.
-        temperature: 1 for rows that are not scaled.
-        identified: False where the data do not determine the temperature.
-        calibration_nll: at that temperature, in nats, on the calibration split.
-    """
-
-    row: Row
-    temperature: float
-    identified: bool
-    calibration_nll: Estimate
-
-    @property
-    def label(self) -> str:
-        """The row's name."""
-        return self.row.label
-
-
-@dataclass(frozen=True)
 class Cell:
     """A row on a column.
 
@@ -84,15 +64,6 @@ class Cell:
     ties: int
     option_mass: Estimate | None
     reliability: ReliabilityTable
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which row the model is used as, decided on the calibration split."""
-
-    row: str
-    given: bool
-    candidates: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -132,12 +103,14 @@ class Summary:
         return tuple(
             row.label
             for row in self.rows
-            if row.row.variant in ends and (row.label == self.choice.row or not self._raw_scaled_beside_adjusted(row))
+            if row.row.variant in ends and (row.label == self.choice.row or not self._in_between(row))
         )
 
-    def _raw_scaled_beside_adjusted(self, row: FittedRow) -> bool:
+    def _in_between(self, row: FittedRow) -> bool:
+        """Vector scaling, and raw scaled beside adjusted."""
         adjusted = {one.row.variant for one in self.rows if one.row.adjusted}
-        return row.row.scaled and not row.row.adjusted and row.row.variant in adjusted
+        beside = row.row.scaled and not row.row.adjusted and row.row.variant in adjusted
+        return beside or row.row.scaling == "VS"
 
     def row(self, label: str) -> FittedRow:
         """The row of that name."""
@@ -150,12 +123,12 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values only; NaN becomes null and infinity the string ``"inf"``."""
-        plain: dict[str, Any] = _plain(
+        plain: dict[str, Any] = to_plain(
             {
                 "title": self.comparison.title,
                 "definitions": self.definitions,
                 "columns": [asdict(column) for column in self.columns],
-                "rows": [asdict(row) | {"label": row.label} for row in self.rows],
+                "rows": [row.to_json() for row in self.rows],
                 "choice": asdict(self.choice),
                 "versus_scaled": self.versus_scaled,
                 "cells": [
@@ -186,12 +159,10 @@ def summarise(comparison: Comparison, *, n_bins: int = 10, seed: int = 0, n_resa
         ValueError: a decision that fits no row, or wrong settings.
     """
     options = {"n_bins": n_bins, "seed": seed, "n_resamples": n_resamples}
-    rows = tuple(fitted for variant in comparison.variants for fitted in _fit_rows(variant, comparison, options))
+    rows = tuple(fit_row(row, comparison, options) for row in comparison.rows)
     columns = _columns(comparison)
     readings = {
-        (row.label, domain): read(
-            comparison.aligned(row.row.variant, domain), adjusted=row.row.adjusted, temperature=row.temperature
-        )
+        (row.label, domain): row.read(comparison.aligned(row.row.variant, domain))
         for row in rows
         for domain in comparison.shifts
     }
@@ -205,7 +176,7 @@ def summarise(comparison: Comparison, *, n_bins: int = 10, seed: int = 0, n_resa
     for column in columns:
         found = _column_cells(parts[column.name], rows[0].label, options)
         cells |= {(label, column.name): cell for label, cell in found.items()}
-    choice = _choose(rows, comparison)
+    choice = choose_row(rows, comparison, n_bins)
     return Summary(
         rows=rows,
         columns=columns,
@@ -213,25 +184,9 @@ def summarise(comparison: Comparison, *, n_bins: int = 10, seed: int = 0, n_resa
         choice=choice,
         versus_scaled=_versus_scaled(parts, choice.row, rows[1].label, options),
         worst=worst_items(comparison, readings, before=rows[0].label, after=choice.row),
-        definitions=_definitions(n_bins, seed, n_resamples, rows[0].label),
+        definitions=_definitions(n_bins, seed, n_resamples, rows[0].label, comparison.left_out),
         comparison=comparison,
     )
-
-
-def _fit_rows(variant: Variant, comparison: Comparison, options: Mapping[str, int]) -> list[FittedRow]:
-    fits: dict[bool, tuple[float, bool]] = {}
-    fitted = []
-    for row in rows_of(variant):
-        temperature, identified = 1.0, True
-        if row.scaled:
-            if row.adjusted not in fits:
-                logits = variant.calibration.logits(adjusted=row.adjusted)
-                fit = comparison.fit_temperature(logits, variant.calibration.labels)
-                fits[row.adjusted] = float(fit.temperature), bool(fit.identified)
-            temperature, identified = fits[row.adjusted]
-        reading = read(variant.calibration, adjusted=row.adjusted, temperature=temperature)
-        fitted.append(FittedRow(row, temperature, identified, estimate(MEASURES["nll"], reading, **options)))
-    return fitted
 
 
 def _columns(comparison: Comparison) -> tuple[Column, ...]:
@@ -303,25 +258,7 @@ def _option_mass(reading: Reading, options: Mapping[str, int]) -> Estimate | Non
     return Estimate(found.estimate, found.low, found.high, len(known))
 
 
-def _choose(rows: tuple[FittedRow, ...], comparison: Comparison) -> Choice:
-    candidates = tuple(row for row in rows if row.row.variant == comparison.variants[-1].name)
-    labels = tuple(row.label for row in candidates)
-    if comparison.decision is None:
-        # a temperature that the data do not determine is no choice
-        usable = [row for row in candidates if row.identified]
-        return Choice(min(usable, key=lambda row: row.calibration_nll.value).label, False, labels)
-    adjusted = comparison.decision["distribution"] == "adjusted"
-    temperature = float(comparison.decision.get("temperature") or 1.0)
-    for row in candidates:
-        if row.row.adjusted == adjusted and math.isclose(row.temperature, temperature, rel_tol=1e-3):
-            return Choice(row.label, True, labels)
-    raise ValueError(
-        f"decision {dict(comparison.decision)} fits no row; the calibration split gives "
-        f"{ {row.label: round(row.temperature, 4) for row in candidates} }. Was it made on other predictions?"
-    )
-
-
-def _definitions(n_bins: int, seed: int, n_resamples: int, first: str) -> dict[str, Any]:
+def _definitions(n_bins: int, seed: int, n_resamples: int, first: str, left_out: Mapping[str, str]) -> dict[str, Any]:
     return {
         "n_bins": n_bins,
         "bin_rule": "equal width, [low, high), last bin closed; mean confidence of the bin, never its centre",
@@ -335,22 +272,26 @@ def _definitions(n_bins: int, seed: int, n_resamples: int, first: str) -> dict[s
         "null_band": "conf-ECE when labels are drawn from the row's own confidences: mean and 95 % band",
         "best": "better than every other row of the column by a paired 95 % interval that excludes zero",
         "temperature": "one scalar, fitted on the variant's own calibration split and used on every domain",
+        "vector": "one scale and one shift by option index for the log-probabilities, fitted on the same split with a "
+        "pull towards that temperature",
+        "vector_left_out": dict(left_out),
         "ties": "broken by a hash of the item id, so that no option's place is preferred",
         "seed": seed,
     }
 
 
-def _plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """JSON values only; NaN becomes None, an infinity its name."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): to_plain(one) for key, one in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return to_plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [to_plain(one) for one in value]
     if hasattr(value, "__dataclass_fields__"):
-        return _plain(vars(value))
+        return to_plain(vars(value))
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return to_plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
     return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -59,10 +59,12 @@ class Table:
 
 
 def temperature_text(row: FittedRow) -> str:
-    """The temperature of a row for reading."""
+    """The temperature of a row for reading; vector scaling has a factor for each option."""
     if not row.row.scaled:
         return "1"
-    return f"{row.temperature:.2f}" if row.identified else "not identified"
+    if not row.identified:
+        return "not identified"
+    return f"{row.temperature:.2f}" if row.vector is None else "per option"
 
 
 def overview_table(summary: Summary, measures: Sequence[str] = ("conf_ece", "accuracy", "nll")) -> Table:
@@ -141,7 +143,9 @@ def notes(summary: Summary) -> tuple[str, ...]:
     return (
         f"In brackets: {d['interval']}; {d['n_resamples']} resamples, seed {d['seed']}. "
         f"{d['n_bins']} bins, {d['bin_rule']}. Confidence: {d['confidence']}.",
-        f"Bold: {d['best']}. T: {d['temperature']}.",
+        f"Bold: {d['best']}. TS, T: {d['temperature']}."
+        + (f" VS: {d['vector']}; it can change answers." if any(row.vector for row in summary.rows) else ""),
+        *(f"{name} has no row of vector scaling: {why}." for name, why in d["vector_left_out"].items()),
         *([OUTSIDE] if outside else []),
     )
 
@@ -195,8 +199,8 @@ def to_latex(table: Table) -> str:
 
 CSV_FIELDS = (
     "row", "column", "shift", "measure", "value", "low", "high", "n", "null_low", "null_high", "difference",
-    "difference_low", "difference_high", "p_value", "best", "temperature", "identified", "n_bins", "n_resamples",
-    "seed",
+    "difference_low", "difference_high", "p_value", "best", "scaling", "temperature", "identified", "n_bins",
+    "n_resamples", "seed",
 )  # fmt: skip
 
 
@@ -212,7 +216,9 @@ def to_csv(summary: Summary) -> str:
             line = {
                 "row": label, "column": name, "shift": column.shift, "measure": key, "value": found.value,
                 "low": found.low, "high": found.high, "n": found.n, "best": key in cell.best,
-                "temperature": row.temperature, "identified": row.identified, "n_bins": d["n_bins"], "seed": d["seed"],
+                "scaling": row.row.scaling,
+                "temperature": "per option" if row.vector else row.temperature,
+                "identified": row.identified, "n_bins": d["n_bins"], "seed": d["seed"],
                 "n_resamples": d["n_resamples_slow" if MEASURES[key].slow else "n_resamples"],
             }  # fmt: skip
             if key == "conf_ece":

@@ -158,8 +158,12 @@ class CalmConfig(TrainingArguments):
         if self.metric_for_best_model is not None and self.greater_is_better is None:
             # transformers takes more for better unless the name ends in "loss", and would keep the worst NLL
             self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") == "accuracy"
-        super().__post_init__()
-        faults = [fault for fault in self._faults() if fault]
+        faults: list[str] = []
+        try:
+            super().__post_init__()
+        except (ValueError, ImportError) as error:  # theirs stands beside ours, not before
+            faults.append(str(error))
+        faults += self._faults()
         if faults:
             raise ValueError("\n".join(faults))
 
@@ -258,6 +262,11 @@ class CalmConfig(TrainingArguments):
                 found.append(f"{name}: {why}; leave it at {kept}")
         if self.scoring == "letter" and self.normalisation != "sum":
             found.append("normalisation: letters are one token each; leave it at sum, or use scoring: text")
+        if self.entropy_positions != "auto" and self.level == "options":
+            found.append(
+                "entropy_positions: belongs to level: vocabulary; at level: options the entropy is that of each item's "
+                "options; leave it at auto"
+            )
         if self.upper_gradient == "alpha" and self.method in ("regularization", "iterate"):
             found.append(f"upper_gradient: alpha belongs to method: calm; {self.method} moves theta with the entropy")
         if self.has_upper_level and self.adjustment == "none" and self.upper_gradient == "alpha":

@@ -1,18 +1,27 @@
 """What a checkpoint needs beyond transformers' own files, and which checkpoints are whole.
 
 transformers writes a checkpoint file by file, so a run killed meanwhile leaves a folder that looks like one. Ours is
-marked whole by ``calmtune_state.json``, which is written last.
+marked whole by ``calmtune_state.json``, which is written last and describes the other files, so that damage that came
+later is found too.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from calmtune.modeling.records import check_fields, read_json
+
 STATE_FILE = "calmtune_state.json"
+STATE_FIELDS = {
+    "files": dict, "identity": dict, "bad_steps": int, "window": dict, "tr_loss": int | float,
+    "total_loss": int | float, "last_logged": int, "watch": dict, "e_step": dict | None,
+}  # fmt: skip
+# a file up to this many bytes is hashed: a second or less
+HASHED = 64 * 2**20
 
 # Arguments that do not change what is computed, or may differ between the first and the second half of a run.
 VOLATILE = {
@@ -27,27 +36,74 @@ VOLATILE = {
 
 
 def last_complete_checkpoint(directory: str | Path) -> str | None:
-    """The newest whole checkpoint of a run, or None."""
-    found = [
-        (int(match.group(1)), path)
-        for path in Path(directory).glob("checkpoint-*")
-        if (match := re.fullmatch(r"checkpoint-(\d+)", path.name)) and (path / STATE_FILE).is_file()
-    ]
-    return str(max(found)[1]) if found else None
+    """The newest checkpoint of a run that is marked whole, or None."""
+    found = _marked(Path(directory))
+    return str(found[-1][1]) if found else None
 
 
 def read_state(checkpoint: str | Path) -> dict[str, Any]:
     """The state written beside a checkpoint.
 
     Raises:
-        ValueError: the checkpoint was cut short while it was written, or was not made by this trainer.
+        ValueError: the checkpoint was cut short while it was written, damaged since, or not made by this trainer.
     """
-    path = Path(checkpoint) / STATE_FILE
+    folder = Path(checkpoint)
+    fault = damage(folder)
+    if fault is not None:
+        others = (path for _, path in reversed(_marked(folder.parent)) if path.resolve() != folder.resolve())
+        other = next((path for path in others if damage(path) is None), None)
+        advice = f"the newest whole one is {other}" if other else "there is no other whole one; begin again"
+        raise ValueError(f"{checkpoint} is not a whole checkpoint: {fault}; {advice}")
+    return read_json(folder / STATE_FILE)
+
+
+def describe_files(checkpoint: str | Path) -> dict[str, dict[str, Any]]:
+    """Size of every file of a checkpoint, and SHA-256 of those up to 64 MiB, by name; for its state."""
+    folder = Path(checkpoint)
+    return {
+        path.relative_to(folder).as_posix(): _describe(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != STATE_FILE
+    }
+
+
+def damage(checkpoint: Path) -> str | None:
+    """What is wrong with a checkpoint: no mark, a damaged state, a file that is missing or not as it was written."""
+    path = checkpoint / STATE_FILE
     if not path.is_file():
-        other = last_complete_checkpoint(Path(checkpoint).parent)
-        advice = f"; the newest whole one is {other}" if other else ""
-        raise ValueError(f"{checkpoint} is not a whole checkpoint: it has no {STATE_FILE}{advice}")
-    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        return f"it has no {STATE_FILE}"
+    try:
+        state = read_json(path)
+        check_fields(state, STATE_FIELDS, path)
+    except ValueError as error:
+        return str(error)
+    for name, recorded in state["files"].items():
+        file = checkpoint / name
+        if not file.is_file():
+            return f"{name} is missing"
+        size = file.stat().st_size
+        if not isinstance(recorded, dict) or size != recorded.get("size"):
+            return f"{name} has {size} bytes, not those that were written"
+        if _describe(file) != recorded:
+            return f"the content of {name} is not what was written"
+    return None
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    size = path.stat().st_size
+    if size > HASHED:
+        return {"size": size}
+    with path.open("rb") as file:
+        return {"size": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _marked(directory: Path) -> list[tuple[int, Path]]:
+    """The checkpoints that are marked whole, by step."""
+    return sorted(
+        (int(match.group(1)), path)
+        for path in directory.glob("checkpoint-*")
+        if (match := re.fullmatch(r"checkpoint-(\d+)", path.name)) and (path / STATE_FILE).is_file()
+    )
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -7,15 +7,16 @@ batch are exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from calmtune.bilevel import LogitAdjustment, adjusted_cross_entropy, negative_entropy, read_logits
-from calmtune.modeling.reading import Normalisation, head_of, option_scores, read_hidden
+from calmtune.modeling.reading import Normalisation, eval_mode, head_of, option_scores, read_hidden
 
 Batch = Mapping[str, Any]
 Sums = dict[str, tuple[float, int]]  # log name -> (sum, count)
@@ -171,6 +172,28 @@ class VocabularyLevel:
         scores[row, column] = chosen
         _add(logs, "option_entropy_raw", -negative_entropy(scores, reduction="sum"), len(scores))
         _add(logs, "option_mass", torch.exp(torch.logsumexp(scores, -1) - normaliser).sum(), len(scores))
+
+
+def mean_losses(
+    model: nn.Module,
+    level: Level,
+    adjustment: LogitAdjustment | None,
+    batches: Iterable[Batch],
+    autocast: Callable[[], AbstractContextManager[Any]],
+) -> dict[str, float]:
+    """Mean cross-entropy over everything that counts in the batches, in eval mode: adjusted (``loss``) and raw, nats.
+
+    Without label smoothing, so that runs with and without it can be compared.
+    """
+    sums, count = {"loss": 0.0, "loss_raw": 0.0}, 0
+    plain = replace(level, label_smoothing=0.0)  # type: ignore[type-var]
+    with eval_mode(model):
+        for batch in batches:
+            count += plain.lower_count(batch)
+            for name, alpha in (("loss", adjustment), ("loss_raw", None)):
+                with autocast():
+                    sums[name] += plain.lower(model, batch, alpha, theta=False).item()
+    return {name: total / count for name, total in sums.items()}
 
 
 def letter_summary(adjustment: LogitAdjustment, level: Level, examples: Sequence[Any]) -> dict[str, float]:

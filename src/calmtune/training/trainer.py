@@ -15,32 +15,32 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase, Trainer, set_seed
+from transformers import PreTrainedTokenizerBase, Trainer
 from transformers.trainer_utils import rotate_checkpoints
 
 from calmtune.data.prompts import PromptStyle, Renderer
 from calmtune.modeling.calibration_files import load_calibration, save_calibration, write_json
 from calmtune.modeling.loading import describe_base
-from calmtune.modeling.reading import check_readable, eval_mode
+from calmtune.modeling.reading import check_readable
+from calmtune.training.answer_levels import RegularisedAnswerLevel
 from calmtune.training.arguments import CalmConfig
 from calmtune.training.callbacks import StepHooks
-from calmtune.training.checkpoint import STATE_FILE, differences, last_complete_checkpoint, read_state, run_identity
-from calmtune.training.datasets import (
-    Collator,
-    as_rows,
-    choose_level,
-    encode,
-    fingerprint,
-    read_data_sets,
-    refuse_bare,
-    refuse_overlap,
+from calmtune.training.checkpoint import (
+    STATE_FILE,
+    describe_files,
+    differences,
+    last_complete_checkpoint,
+    read_state,
+    run_identity,
 )
+from calmtune.training.datasets import Collator, as_rows, encode
 from calmtune.training.e_step import EStep
 from calmtune.training.holdout import HeldOut
-from calmtune.training.levels import letter_summary
+from calmtune.training.levels import letter_summary, mean_losses
 from calmtune.training.optimizer import PairedOptimizer
 from calmtune.training.passes import NonFiniteError, assign_gradients
-from calmtune.training.setup import make_adjustment, make_controller, make_level, make_lower
+from calmtune.training.prepare import prepare_data, refuse_unsupported, with_adapter
+from calmtune.training.setup import make_adjustment, make_controller, make_lower
 from calmtune.training.steps import MethodStep
 from calmtune.training.streams import EpochSampler
 from calmtune.training.watch import Watch
@@ -92,38 +92,13 @@ class CalmTrainer(Trainer):
     ) -> None:
         if processing_class is None:
             raise ValueError("processing_class is missing: give the model's tokenizer")
-        if args.n_gpu > 1 or args.world_size > 1:
-            raise ValueError(
-                f"{args.world_size} processes and {args.n_gpu} GPUs a process found, but one process on one device is "
-                "what is supported so far; set CUDA_VISIBLE_DEVICES to one device and start one process"
-            )
-        unread = [key for key in ("compute_loss_func", "compute_metrics") if kwargs.get(key) is not None]
-        if unread:
-            raise ValueError(
-                f"{', '.join(unread)}: not supported, since losses are computed by the method and the level"
-            )
-        name = model_name or str(getattr(getattr(model, "config", None), "_name_or_path", ""))
-        self.base_description = describe_base(model, name, model_revision)
-        if peft_config is not None:
-            from peft import PeftModel, get_peft_model
-
-            if isinstance(model, PeftModel):
-                raise ValueError("the model already has adapters; give either such a model or a peft_config, not both")
-            set_seed(args.seed)  # an adapter starts from random numbers
-            model = get_peft_model(model, peft_config)  # type: ignore[arg-type]
-        style = PromptStyle(args.scoring, args.template, args.system_prompt)
-        self.renderer = Renderer(processing_class, style)
-        rows = read_data_sets(args, train_dataset, upper_dataset, calibration_dataset)
-        if args.method in ("cft", "rcft"):
-            refuse_bare(rows["train_dataset"], args.method)
-        self.level_name = choose_level(args.method_level, [*rows["train_dataset"], *rows["upper_dataset"]])
-        train, self.upper_examples = (self._encode(rows[name], args) for name in ("train_dataset", "upper_dataset"))
-        calibration = encode(rows["calibration_dataset"], self.renderer, "options", args.max_length)
-        parts = {"train_dataset": train, "upper_dataset": self.upper_examples, "calibration_dataset": calibration}
-        refuse_overlap(rows, {name: part for name, part in parts.items() if part})
-        evaluation = None if eval_dataset is None else self._encode(as_rows(eval_dataset, "eval_dataset"), args)
-        items = calibration if self.level_name == "options" else []
-        self.level = make_level(args, self.level_name, [*train, *self.upper_examples, *items, *(evaluation or ())])
+        refuse_unsupported(args, kwargs)
+        own_name = str(getattr(getattr(model, "config", None), "_name_or_path", ""))
+        self.base_description = describe_base(model, model_name or own_name, model_revision)
+        model = with_adapter(model, args, peft_config)
+        self.renderer = Renderer(processing_class, PromptStyle(args.scoring, args.template, args.system_prompt))
+        data = prepare_data(args, self.renderer, train_dataset, upper_dataset, calibration_dataset, eval_dataset)
+        self.level_name, self.level, self.upper_examples = data.level_name, data.level, data.upper
         if args.device.type == "cpu":
             args.dataloader_pin_memory = False  # there is nothing to pin for, and torch would say so at every start
         pad_id = processing_class.pad_token_id if processing_class.pad_token_id is not None else 0
@@ -131,17 +106,17 @@ class CalmTrainer(Trainer):
             model=model,  # type: ignore[arg-type]
             args=args,
             data_collator=Collator(pad_id),
-            train_dataset=train,  # type: ignore[arg-type]
+            train_dataset=data.train,  # type: ignore[arg-type]
             # transformers insists on one where anything is to be evaluated; see :meth:`evaluate`
-            eval_dataset=evaluation or calibration or None,  # type: ignore[arg-type]
+            eval_dataset=data.evaluation or data.calibration or None,  # type: ignore[arg-type]
             processing_class=processing_class,
             **kwargs,
         )
-        self.has_evaluation_rows = evaluation is not None
+        self.has_evaluation_rows = data.evaluation is not None
         self.adjustment = make_adjustment(args, self.level, self.model)
         self.lower = make_lower(args, self.level)
         held_out = HeldOut(
-            calibration,
+            data.calibration,
             self.level_name,
             args.normalisation,
             args.per_device_eval_batch_size,
@@ -150,9 +125,9 @@ class CalmTrainer(Trainer):
             self.accelerator.autocast,
         )
         self.watch = Watch(args, self.model, self.adjustment, held_out, make_controller(args))
-        self.e_step = (
-            EStep(args, self.model, self.lower, replace(held_out, items=train)) if args.method == "rcft" else None
-        )
+        self.e_step: EStep | None = None
+        if isinstance(self.lower, RegularisedAnswerLevel):
+            self.e_step = EStep(args, self.model, self.lower, replace(held_out, items=data.train))
         self.method_step = MethodStep(
             args,
             self.model,
@@ -165,13 +140,9 @@ class CalmTrainer(Trainer):
             self._task_update,
             self.watch.controller,
         )
-        if args.method == "calm":
-            # other bilevel tools differentiate twice, which many attention kernels can't
-            logger.info(
-                "bilevel solver: first order (BOME); no second derivative is taken, so any attention kernel will do"
-            )
-        self.data_identity = {name.removesuffix("_dataset"): fingerprint(part) for name, part in parts.items()}
-        self.data_identity.setdefault("upper", fingerprint([]))
+        if args.method == "calm":  # other bilevel tools differentiate twice, which many attention kernels can't
+            logger.info("bilevel solver: first order (BOME), no second derivative; any attention kernel will do")
+        self.data_identity = data.identity()
         self._pending: list[Any] = []
         self._seen = 0
         self._bad_steps = 0
@@ -181,9 +152,6 @@ class CalmTrainer(Trainer):
         self.add_callback(StepHooks(on_begin=self._begin, on_epoch=self._begin_epoch, adjustment=self.adjustment))
 
     # ---- set-up ------------------------------------------------------------------------------------------------------
-
-    def _encode(self, rows: list[Any], args: CalmConfig) -> list[Any]:
-        return encode(rows, self.renderer, self.level_name, args.max_length)
 
     def _batch(self, examples: list[Any]) -> Any:
         return self._prepare_inputs(self.data_collator(examples))
@@ -288,30 +256,22 @@ class CalmTrainer(Trainer):
         """
         examples = self.eval_dataset if self.has_evaluation_rows else None
         if eval_dataset is not None:
-            examples = self._encode(as_rows(eval_dataset, "eval_dataset"), self.args)
+            rows = as_rows(eval_dataset, "eval_dataset")
+            examples = encode(rows, self.renderer, self.level_name, self.args.max_length)
         if examples is None and not self.watch.held_out.items:
             raise ValueError(
                 "evaluate: give eval_dataset here or to the trainer, or calibration_dataset to the trainer"
             )
-        metrics = {} if examples is None else self._losses(examples)
+        metrics: dict[str, float] = {}
+        if examples is not None:
+            batches = map(self._prepare_inputs, self.get_eval_dataloader(examples))  # type: ignore[arg-type]
+            metrics |= mean_losses(self.model, self.level, self.adjustment, batches, self.accelerator.autocast)
         if self.watch.held_out.items and eval_dataset is None:
             metrics |= self.watch.selection()
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
-
-    def _losses(self, examples: Any) -> dict[str, float]:
-        sums, count = {"loss": 0.0, "loss_raw": 0.0}, 0
-        level = replace(self.level, label_smoothing=0.0)  # type: ignore[type-var]
-        with eval_mode(self.model):
-            for piece in self.get_eval_dataloader(examples):
-                batch = self._prepare_inputs(piece)
-                count += level.lower_count(batch)
-                for name, adjustment in (("loss", self.adjustment), ("loss_raw", None)):
-                    with self.accelerator.autocast():
-                        sums[name] += level.lower(self.model, batch, adjustment, theta=False).item()
-        return {name: total / count for name, total in sums.items()}
 
     # ---- logs --------------------------------------------------------------------------------------------------------
 
@@ -365,7 +325,9 @@ class CalmTrainer(Trainer):
         finally:
             self.args.save_total_limit = limit
         run = Path(self._get_output_dir(trial=trial))
+        folder = run / f"checkpoint-{self.state.global_step}"
         state = {
+            "files": describe_files(folder),
             "identity": self._identity(),
             "bad_steps": self._bad_steps,
             "window": self._window.state(),
@@ -376,7 +338,7 @@ class CalmTrainer(Trainer):
             "e_step": None if self.e_step is None else self.e_step.state(),
         }
         # written last: its presence says that the checkpoint is whole, and only then may older ones go
-        write_json(run / f"checkpoint-{self.state.global_step}" / STATE_FILE, state)
+        write_json(folder / STATE_FILE, state)
         rotate_checkpoints(str(run), limit, self.state.best_model_checkpoint, use_mtime=True)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> Any:
