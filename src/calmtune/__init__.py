@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from calmtune.bilevel import LogitAdjustment, adjusted_cross_entropy, bome_direction, negative_entropy
     from calmtune.config import ConfigError, RunConfig, load_config, save_config
+    from calmtune.metrics import semantic_ece, semantic_entropy
     from calmtune.modeling.calibrated import CalmModel
     from calmtune.predictions import Prediction, Predictions, load_predictions, save_predictions
     from calmtune.training.arguments import CalmConfig
@@ -34,6 +35,8 @@ _HOMES = {
     "Predictions": "calmtune.predictions",
     "load_predictions": "calmtune.predictions",
     "save_predictions": "calmtune.predictions",
+    "semantic_ece": "calmtune.metrics",
+    "semantic_entropy": "calmtune.metrics",
 }
 _ROOMS = frozenset({"bilevel", "data", "methods", "metrics", "modeling", "posthoc", "report", "scoring", "training"})
 
@@ -54,6 +57,8 @@ __all__ = [
     "negative_entropy",
     "save_config",
     "save_predictions",
+    "semantic_ece",
+    "semantic_entropy",
 ]
 
 

@@ -20,19 +20,28 @@ from .proper import (
     softmax,
 )
 from .ranking import aurc, auroc, risk_at_coverage
+from .semantic import SemanticConfidence, semantic_confidence, semantic_ece, semantic_entropy
+from .semantic_figures import Abstention, SemanticSummary, semantic_abstention, semantic_summary
+from .semantic_sensitivity import BudgetPoint, ClassRuleSensitivity, class_rule_sensitivity, semantic_curve
 from .smooth import smooth_ece, smooth_ece_at
 
 __all__ = [
+    "Abstention",
     "BrierDecomposition",
+    "BudgetPoint",
+    "ClassRuleSensitivity",
     "Interval",
     "PairedDifference",
     "ReliabilityTable",
+    "SemanticConfidence",
+    "SemanticSummary",
     "accuracy",
     "aurc",
     "auroc",
     "bootstrap_interval",
     "brier_decomposition",
     "brier_score",
+    "class_rule_sensitivity",
     "classwise_brier_decomposition",
     "classwise_ece",
     "debiased_ece",
@@ -44,6 +53,12 @@ __all__ = [
     "paired_difference",
     "reliability_table",
     "risk_at_coverage",
+    "semantic_abstention",
+    "semantic_confidence",
+    "semantic_curve",
+    "semantic_ece",
+    "semantic_entropy",
+    "semantic_summary",
     "smooth_ece",
     "smooth_ece_at",
     "softmax",
