@@ -1,0 +1,1 @@
+"""A language whose conditional probabilities are known, and small models aligned and fine-tuned on it."""
