@@ -11,9 +11,8 @@ from calmtune.bilevel.adjustment import LogitAdjustment
 from calmtune.data.encoding import tree_length
 from calmtune.data.prompts import PromptStyle, Renderer
 from calmtune.data.rows import MultipleChoice
-from calmtune.modeling.reading import eval_mode, option_scores
+from calmtune.modeling.reading import adjust_options, eval_mode, option_scores
 from calmtune.predictions import load_predictions
-from calmtune.modeling.reading import adjust_options
 from calmtune.scoring.options import plan_batches, score_items
 
 VOCAB = 64
