@@ -38,7 +38,9 @@ _HOMES = {
     "semantic_ece": "calmtune.metrics",
     "semantic_entropy": "calmtune.metrics",
 }
-_ROOMS = frozenset({"bilevel", "data", "methods", "metrics", "modeling", "posthoc", "report", "scoring", "training"})
+_ROOMS = frozenset(
+    {"bilevel", "data", "grading", "methods", "metrics", "modeling", "posthoc", "report", "scoring", "training"}
+)
 
 __all__ = [
     "CalmConfig",
