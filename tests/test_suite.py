@@ -137,7 +137,7 @@ def test_every_fault_is_told_with_its_line(tmp_path):
         (13, "n_bins cannot stand here; put it into common"),
         (13, "lora_r: expected a whole number, got 'high'"),
         (14, "methods: 'base' is the untrained model"),
-        (15, "seeds: expected at least one whole number >= 0, each once, got [0, 0]"),
+        (15, "seeds: expected whole numbers from 0 to 4294967295, at least one, each once, got [0, 0]"),
         (16, "exclude: there is no method 'cal'; did you mean 'calm'?"),
         (16, "exclude: there is no 'modle'; did you mean 'model'?"),
     ):
@@ -216,3 +216,29 @@ def test_the_suites_of_the_paper_have_its_four_models():
 
 def test_the_tests_own_small_suite_is_valid(tmp_path):
     assert len(read_suite(cli_run.write_suite(tmp_path)).runs) == 2
+
+
+def test_methods_that_would_be_scored_on_other_rows_are_refused(tmp_path):
+    text = SUITE.replace("sft: {method: sft}", "sft: {method: sft, calibration_sources: [facts], test_limit: 3}")
+    found = faults_of(write(tmp_path, text))
+    assert sum("methods are compared on the same rows" in fault for fault in found) == 2
+
+
+def test_a_method_under_the_name_of_another_is_refused(tmp_path):
+    found = faults_of(write(tmp_path, SUITE.replace("sft: {method: sft}", "sft: {}")))
+    assert any("sft would train calm, under the name of another method" in fault for fault in found)
+
+
+@pytest.mark.parametrize("seeds", [[1, 1], [-1], [2**32]])
+def test_seeds_are_checked_wherever_they_come_from(tmp_path, seeds):
+    expected = "seeds: expected whole numbers from 0 to 4294967295"
+    assert any(expected in fault for fault in faults_of(write(tmp_path), (), Filters(seeds=seeds)))
+    text = SUITE.replace("seeds: [0, 7]", f"seeds: {seeds}")
+    assert any(expected in fault for fault in faults_of(write(tmp_path, text)))
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path):
+    path = write(tmp_path)
+    path.write_bytes(SUITE.encode().replace(b"NO", b"\xff"))
+    with pytest.raises(ValueError, match=r"suite.yaml:5: not UTF-8"):
+        read_suite(path)

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from calmtune import schema
-from calmtune.config import ConfigError, EvaluationSettings, RunConfig, build_config
+from calmtune.config import ConfigError, EvaluationSettings, RunConfig, build_config, settings
 
 Entries = Mapping[str, schema.Value]
 Axes = Mapping[str, Mapping[str, Entries]]
@@ -29,6 +29,11 @@ OWNED = {
     "resume_from_checkpoint": "leave it out; an interrupted run is always continued",
 }
 SHARED = frozenset(EvaluationSettings.__dataclass_fields__)
+# what decides which rows are scored; methods are compared on the same ones
+SCORED_ROWS = frozenset(
+    f"{split}_{what}" for split in ("calibration", "test") for what in ("sources", "share", "limit")
+) | {"test_id", "test_ood", "split_seed"}
+MOST_SEED = 2**32 - 1  # what numpy takes
 BASE = "base"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]*")
 
@@ -102,7 +107,7 @@ def read_suite(
     file, filters = Path(path), filters or Filters()
     if not file.is_file():
         raise FileNotFoundError(f"there is no suite file {file} (looked in {Path.cwd()})")
-    entries, faults = schema.read_yaml(file.read_text(encoding="utf-8"), str(path))
+    entries, faults = schema.read_yaml(schema.read_text(file), str(path))
     flags, flag_faults = schema.read_flags(overrides)
     faults += flag_faults
     for key, value in entries.items():
@@ -116,7 +121,8 @@ def read_suite(
     shared |= _entries(entries.get("common"), "common", faults) | flags
     _refuse_owned({**_entries(entries.get("common"), "common", []), **flags}, OWNED, faults)
     axes = {axis: _axis(entries.get(axis), axis, file, faults) for axis in AXES}
-    seeds = list(filters.seeds) or _seeds(entries.get("seeds"), file, faults)
+    asked = list(filters.seeds)
+    seeds = _checked(asked, "--seeds", faults) if asked else _seeds(entries.get("seeds"), file, faults)
     excluded = _excludes(entries.get("exclude"), axes, faults)
     wanted = {axis: _filtered(axes[axis], getattr(filters, axis), axis, faults) for axis in AXES}
     _refuse_shadowed(flags, wanted, faults)
@@ -140,7 +146,7 @@ def _expand(
     """Every run that is not excluded, and into ``faults`` what is wrong with them, each fault once."""
     runs: list[PlannedRun] = []
     found: dict[str, list[str]] = {}
-    combinations = 0
+    combinations, known = 0, get_args(settings()["method"].hint)
     for setting, setting_entries in axes["settings"].items():
         for model, model_entries in axes["models"].items():
             built: dict[str, RunConfig] = {}
@@ -156,6 +162,13 @@ def _expand(
                 except ConfigError as error:
                     for fault in error.faults:
                         found.setdefault(fault, []).append(f"{setting} / {model} / {method}")
+                    continue
+                trained = built[method].training["method"]
+                if method in known and method != trained:
+                    faults.append(
+                        f"methods: {method} would train {trained}, under the name of another method; give it "
+                        f"method: {method}, or another name"
+                    )
             runs += [
                 PlannedRun(setting, model, method, seed, _with(config, seed=seed))
                 for seed in seeds
@@ -182,7 +195,7 @@ def _recipe(name: str | None, suite: Path, faults: list[str]) -> dict[str, schem
     if not file.is_file():
         faults.append(f"recipe: there is no file {file} (the path is relative to {suite.parent})")
         return {}
-    entries, found = schema.read_yaml(file.read_text(encoding="utf-8"), str(file))
+    entries, found = schema.read_yaml(schema.read_text(file), str(file))
     faults += found
     return entries
 
@@ -203,7 +216,8 @@ def _axis(value: schema.Value | None, axis: str, file: Path, faults: list[str]) 
             faults.append(f"{part.where}: methods: {name!r} is the untrained model in the tables; choose another name")
         named[name] = _entries(part, f"{axis}: {name}", faults)
         shared = dict.fromkeys(SHARED, "put it into common; the tables are made with one value")
-        _refuse_owned(named[name], {**OWNED, **shared}, faults)
+        rows = dict.fromkeys(SCORED_ROWS, "put it into settings or common; methods are compared on the same rows")
+        _refuse_owned(named[name], {**OWNED, **shared, **(rows if axis == "methods" else {})}, faults)
     return named
 
 
@@ -216,8 +230,12 @@ def _seeds(value: schema.Value | None, file: Path, faults: list[str]) -> list[in
     except ValueError as error:
         faults.append(f"{value.where}: seeds: {error}")
         return []
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        faults.append(f"{value.where}: seeds: expected at least one whole number >= 0, each once, got {seeds}")
+    return _checked(seeds, f"{value.where}: seeds", faults)
+
+
+def _checked(seeds: list[int], where: str, faults: list[str]) -> list[int]:
+    if not seeds or not all(0 <= seed <= MOST_SEED for seed in seeds) or len(set(seeds)) < len(seeds):
+        faults.append(f"{where}: expected whole numbers from 0 to {MOST_SEED}, at least one, each once, got {seeds}")
     return seeds
 
 

@@ -1,6 +1,7 @@
 """A suite on a tiny model: what is missing is run once, whatever ends, and whoever runs beside."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -411,3 +412,32 @@ def test_a_lock_file_of_a_dead_worker_holds_nothing(folder, tmp_path):
     assert dead.returncode == -signal.SIGKILL
     assert list(tmp_path.rglob("suite.lock"))
     assert compare(folder / "suite.yaml", "--output_dir", str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[]", "expected a record with format"),
+        (b'{"format": "calmtune-suite-run/1"}', "key, parts, base, finished, method, seed missing"),
+        (b"\xff", "not valid JSON"),
+        (b"", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+    ],
+)
+def test_a_damaged_record_is_told_with_its_file(tmp_path, content, message):
+    (tmp_path / "suite_run.json").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"suite_run.json: .*{message}.*|suite_run.json: {message}"):
+        SuiteFolder(tmp_path).read()
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.0])
+def test_a_run_whose_predictions_were_cut_is_not_done(folder, tmp_path, keep):
+    copy = tmp_path / "suite"
+    shutil.copytree(folder / "suite", copy)
+    record = next(copy.glob("*/*/*/suite_run.json"))
+    run = SuiteFolder(record.parent)
+    assert run.is_finished
+    path = run.run.predictions("tuned", "test")
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * keep)])
+    assert not run.is_finished

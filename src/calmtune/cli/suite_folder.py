@@ -49,15 +49,19 @@ class SuiteFolder:
 
     def read(self) -> dict[str, Any] | None:
         """What ``suite_run.json`` says; None where there is none."""
-        try:
-            record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        path = self.path / RECORD
+        if not path.is_file():
             return None
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{self.path / RECORD}:{error.lineno}: not valid JSON ({error.msg}); delete the folder, "
-                             "and the run is done again") from error  # fmt: skip
-        if record.get("format") != FORMAT:
-            raise ValueError(f"{self.path / RECORD}: expected format {FORMAT!r}, got {record.get('format')!r}")
+        advice = "delete the folder, and the run is done again"
+        try:
+            record = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: not valid JSON ({error}); {advice}") from error
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise ValueError(f"{path}: expected a record with format {FORMAT!r}; {advice}")
+        missing = [name for name in ("key", "parts", "base", "finished", "method", "seed") if name not in record]
+        if missing:
+            raise ValueError(f"{path}: {', '.join(missing)} missing; {advice}")
         return dict(record)
 
     def write(self, planned: PlannedRun, key: RunKey, base: str, **more: Any) -> None:
@@ -73,8 +77,8 @@ class SuiteFolder:
         stored = [
             self.run.predictions(model, split) for model in ("base", "tuned") for split in ("calibration", "test")
         ]
-        whole = record is not None and self.run.is_trained and all(path.is_file() for path in stored)
-        return bool(whole and record and record["finished"])
+        told = record is not None and record["finished"] and self.run.is_trained and self.run.splits.is_file()
+        return bool(told and all(map(_is_whole, stored)))
 
     @property
     def failure(self) -> str | None:
@@ -174,7 +178,10 @@ def _is_whole(path: Path) -> bool:
     """Whether a predictions file has an item for each that was meant."""
     if not path.is_file():
         return False
-    said = load_predictions(path)
+    try:
+        said = load_predictions(path)
+    except ValueError:  # a damaged file is not whole; whoever goes on with it gets the reason
+        return False
     return len(said) == said.meta.get("n")
 
 

@@ -241,6 +241,8 @@ class CalmConfig(TrainingArguments):
         for name in ("entropy_weight", "rcft_weight", "selection_accuracy_drop"):
             if not 0 <= getattr(self, name) < math.inf:
                 found.append(f"{name}: expected a finite number >= 0, got {getattr(self, name)}")
+        if self.selection_accuracy_drop > 1:
+            found.append(f"selection_accuracy_drop: expected a share from 0 to 1, got {self.selection_accuracy_drop}")
         for name, default, methods in BELONGS:
             if getattr(self, name) != default and self.method not in methods:
                 found.append(f"{name}: belongs to method: {', '.join(methods)}; leave it at {default}")
