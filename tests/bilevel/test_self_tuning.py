@@ -131,3 +131,19 @@ def test_what_cannot_be_is_refused():
         EtaController().update({})
     with pytest.raises(FloatingPointError, match="gap of 'all' is nan"):
         EtaController().update({"all": (math.nan, 0.1)})
+
+
+def test_a_group_that_is_seen_late_is_no_movement():
+    controller = EtaController(start=4.0, low=1e-3, high=1e3, drift=0.0)
+    for _ in range(5):
+        controller.update({"a": (0.0, 0.01)})
+    assert controller.update({"b": (0.3, 0.0)}) == pytest.approx(4.0 * math.exp(-0.3))
+
+
+def test_a_group_that_is_not_measured_is_known_less_and_less():
+    controller = EtaController(drift=0.1)
+    controller.update({"a": (0.2, 0.05), "b": (0.1, 0.05)})
+    before = controller.filters["b"].variance
+    controller.update({"a": (0.2, 0.05)})
+    controller.update({"a": (0.2, 0.05)})
+    assert controller.filters["b"].variance == pytest.approx(before + 2 * 0.1**2)

@@ -149,11 +149,12 @@ def test_rcft_bins_only_what_a_short_run_will_show(tmp_path):
     assert set(made.lower.table.bins) == set(shown)
 
 
+@pytest.mark.parametrize("step", [3, 5])  # resumed within an epoch of 4 steps, and at its end
 @pytest.mark.parametrize("settings", METHODS, ids=NAMES)
-def test_a_stopped_run_of_any_method_goes_on_bit_for_bit(tmp_path, settings):
+def test_a_stopped_run_of_any_method_goes_on_bit_for_bit(tmp_path, settings, step):
     whole = trainer(tmp_path / "whole", **RESUMED, **settings)
     whole.train()
-    first = trainer(tmp_path / "stopped", **RESUMED, **settings, callbacks=[StopAfter(5)])
+    first = trainer(tmp_path / "stopped", **RESUMED, **settings, callbacks=[StopAfter(step)])
     with pytest.raises(KeyboardInterrupt):
         first.train()
     second = trainer(tmp_path / "stopped", **RESUMED, **settings)
@@ -244,6 +245,7 @@ def test_data_that_a_method_cannot_use_is_refused_before_training(tmp_path, sett
         ({"method": "sgd"}, "method: expected one of calm, sft, label_smoothing, cft, rcft, regularization, iterate"),
         ({"method": "sft", "eta": "auto"}, "eta: auto belongs to method: calm"),
         ({"eta": "fast"}, "eta: expected a finite number >= 0 or auto, got 'fast'"),
+        ({"eta_max": 5.0, "eta_items": 8}, "eta_max, eta_items: belongs to eta: auto, and eta is 1.0"),
         ({"eta": "auto", "eta_min": 2.0}, "eta_min <= eta_start <= eta_max, got 2.0, 1.0, 100.0"),
         ({"method": "cft", "level": "options"}, "level: cft is the cross-entropy"),
         ({"method": "rcft", "level": "vocabulary"}, "level: rcft needs the confidence"),
@@ -267,3 +269,34 @@ def test_the_watch_is_in_the_log_and_in_the_checkpoint(tmp_path):
     assert {"gap", "gap_measured"} <= moved[0].keys()
     state = json.loads((tmp_path / "checkpoint-4" / "calmtune_state.json").read_text())
     assert state["watch"]["controller"]["eta"] == moved[-1]["eta"]
+
+
+@pytest.mark.parametrize("method", ["label_smoothing", "cft", "rcft", "regularization", "iterate"])
+def test_four_micro_batches_of_one_are_one_batch_of_four(tmp_path, method):
+    common = {"method": method, "max_steps": 3, "optim": "sgd", "learning_rate": 0.05}
+    together = trainer(tmp_path / "a", **common, per_device_train_batch_size=4)
+    apart = trainer(
+        tmp_path / "b", **common, per_device_train_batch_size=1, gradient_accumulation_steps=4, upper_batch_size=4
+    )
+    for made in (together, apart):
+        made.train()
+    for one, other in zip(together._theta(), apart._theta(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_the_checkpoint_that_was_chosen_is_on_record(tmp_path):
+    made = trainer(
+        tmp_path, calibration=questions(12, 7), max_steps=3, save_strategy="steps", save_steps=1, eval_strategy="steps",
+        eval_steps=1, load_best_model_at_end=True, selection_accuracy_drop=1.0,
+    )  # fmt: skip
+    made.train()
+    made.save_model()
+    record = json.loads((tmp_path / "calibration.json").read_text())["checkpoint"]
+    assert made.state.best_model_checkpoint.endswith(f"checkpoint-{record['step']}")
+    assert (record["value"], record["start_accuracy"]) == (made.state.best_metric, made.watch.start_accuracy)
+
+
+def test_calibration_rows_wider_than_a_vector_alpha_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="has 5 options, but the training rows have at most 4"):
+        trainer(tmp_path, calibration=questions(4, 7, options=5))
+    trainer(tmp_path, calibration=questions(4, 7, options=5), adjustment="scalar")

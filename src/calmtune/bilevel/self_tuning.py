@@ -44,11 +44,15 @@ class GapFilter:
 
     def update(self, gap: float, standard_error: float) -> float:
         """Take in one measurement; returns the filtered gap."""
-        predicted = self.variance + self.drift**2
-        weight = predicted / (predicted + standard_error**2)
+        self.wait()
+        weight = self.variance / (self.variance + standard_error**2)
         self.value += weight * (gap - self.value)
-        self.variance = (1.0 - weight) * predicted
+        self.variance *= 1.0 - weight
         return self.value
+
+    def wait(self) -> None:
+        """Time has gone on without a measurement: the gap is known less well."""
+        self.variance += self.drift**2
 
 
 @dataclass
@@ -104,12 +108,17 @@ class EtaController:
         for group, (gap, error) in gaps.items():
             if not (math.isfinite(gap) and math.isfinite(error)):
                 raise FloatingPointError(f"the overconfidence gap of {group!r} is {gap}, its standard error {error}")
+        before = {group: one.value for group, one in self.filters.items()}
+        for group in self.filters.keys() - gaps.keys():
+            self.filters[group].wait()
+        for group, (gap, error) in gaps.items():
             self.filters.setdefault(group, GapFilter(self.drift)).update(gap, error)
-        worst = max(one.value for one in self.filters.values())
-        change = 0.0 if self.gap is None else worst - self.gap
-        moved = math.log(self.eta) - self.integral * worst - self.proportional * change
+        worst = max(self.filters, key=lambda group: self.filters[group].value)
+        self.gap = self.filters[worst].value
+        # a group's own change: that another group is the worst now, or is seen for the first time, is no movement
+        change = self.gap - before.get(worst, self.gap)
+        moved = math.log(self.eta) - self.integral * self.gap - self.proportional * change
         self.eta = min(max(math.exp(min(moved, 700.0)), self.low), self.high)
-        self.gap = worst
         return self.eta
 
     def state(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def inspect_run(config: RunConfig) -> None:
     tokenizer = load_tokenizer(config)
     refuse_early(config, tokenizer)
     renderer = Renderer(tokenizer, PromptStyle(how["scoring"], how["template"], how["system_prompt"]))
-    level = choose_level(how["level"], [*splits.rows["train"], *splits.rows["upper"]])
+    level = choose_level(config.training_arguments().method_level, [*splits.rows["train"], *splits.rows["upper"]])
     encoded = encode_all(splits, renderer, level, how["max_length"])
     say_sizes(splits, encoded)
     say(

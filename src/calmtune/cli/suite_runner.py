@@ -103,7 +103,7 @@ def report_suite(suite: Suite, plan: Sequence[Entry]) -> Path:
 
 def _read_run(entry: Entry) -> SuiteRun:
     """What one run left, as the report takes it."""
-    from calmtune.cli.comparison import read_variant
+    from calmtune.cli.comparison import decide_run, read_variant
     from calmtune.report.suite import SuiteRun
 
     folder, run = entry.folder.run, entry.run
@@ -118,7 +118,8 @@ def _read_run(entry: Entry) -> SuiteRun:
         shifts=shifts,
         settings=folder.read_settings(),
         training_log=folder.read_training_log(),
-        decision=folder.read_calibration()["decision"],
+        # made anew, like every fit of the report: a stored one may be that of older code
+        decision=decide_run(folder),
     )
 
 

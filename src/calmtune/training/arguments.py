@@ -196,7 +196,9 @@ class CalmConfig(TrainingArguments):
             return []
         if isinstance(self.eta, str) or not 0 <= self.eta < math.inf:
             return [f"eta: expected a finite number >= 0 or auto, got {self.eta!r}"]
-        return []
+        defaults = {"start": 1.0, "min": 0.5, "max": 100.0, "update_steps": 5, "items": 64, "domains": "pooled"}
+        changed = [f"eta_{name}" for name, default in defaults.items() if getattr(self, f"eta_{name}") != default]
+        return [f"{', '.join(changed)}: belongs to eta: auto, and eta is {self.eta}"] if changed else []
 
     def _faults(self) -> list[str]:
         """Every value that cannot work, one sentence each."""

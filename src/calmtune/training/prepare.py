@@ -71,8 +71,22 @@ def prepare_data(
         more = encode(as_rows(evaluation, "eval_dataset"), renderer, name, args.max_length)
     # at options level alpha must have a class for every option of any row that it will meet
     items = labelled if name == "options" else []
+    if args.has_upper_level and args.adjustment == "vector":
+        _refuse_wider([*below, *above], items)
     level = make_level(args, name, [*below, *above, *items, *(more or ())])
     return PreparedData(name, level, below, above, labelled, more)  # type: ignore[arg-type]
+
+
+def _refuse_wider(trained: Sequence[Any], labelled: Sequence[EncodedItem]) -> None:
+    """A class of alpha that no training item has would stay as it is while the others are softened."""
+    width = max((len(example.option_ids) for example in trained if isinstance(example, EncodedItem)), default=0)
+    for item in labelled:
+        if len(item.option_ids) > width:
+            raise ValueError(
+                f"calibration_dataset: item {item.id!r} has {len(item.option_ids)} options, but the training rows have "
+                f"at most {width}, and a vector adjustment has one class per option; use adjustment: scalar, or leave "
+                "such items out"
+            )
 
 
 def with_adapter(model: nn.Module, args: CalmConfig, peft_config: Any | None) -> nn.Module:

@@ -59,6 +59,8 @@ class MethodStep:
             batches: the micro-batches of B_T. step: steps taken so far. logs: whether to measure the entropies.
         """
         args, theta = self.args, self.theta
+        if isinstance(self.lower, RegularisedAnswerLevel):
+            self.lower.parts = {}  # a step that was refused has left its sums
         lower, self.sums = self.lower_pass(batches, step), None
         if not args.has_upper_level:
             direction = plain_step(lower)

@@ -151,8 +151,6 @@ class CalmTrainer(Trainer):
         self._restored: dict[str, Any] | None = None
         self.add_callback(StepHooks(on_begin=self._begin, on_epoch=self._begin_epoch, adjustment=self.adjustment))
 
-    # ---- set-up ------------------------------------------------------------------------------------------------------
-
     def _batch(self, examples: list[Any]) -> Any:
         return self._prepare_inputs(self.data_collator(examples))
 
@@ -173,8 +171,6 @@ class CalmTrainer(Trainer):
         data = self.train_dataset if train_dataset is None else train_dataset
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         return EpochSampler(len(data), seed)
-
-    # ---- one step ----------------------------------------------------------------------------------------------------
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], None]:
         """The micro-batches of one optimizer step, remembered so that the step sees them all at once."""
@@ -276,7 +272,7 @@ class CalmTrainer(Trainer):
     # ---- logs --------------------------------------------------------------------------------------------------------
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """transformers' record, with means over the logging window and the state of alpha."""
+        """transformers' record, with means over the window and the state of alpha."""
         if "loss" in logs:
             window = self._window.take()
             # transformers' mean counts a skipped step as 0; ours is over the steps that were taken
@@ -301,6 +297,7 @@ class CalmTrainer(Trainer):
             "prompt": self.renderer.settings(),
             "entropy_positions": getattr(self.level, "positions", None),
             "base": self.base_description,
+            "checkpoint": self.watch.choice(self.state),
             "decision": None,
         }
 

@@ -34,8 +34,8 @@ class Watch:
     start_accuracy: float | None = None
 
     def start(self) -> None:
-        """Measure where the model stands, if a checkpoint is to be chosen."""
-        if self.args.load_best_model_at_end and self.held_out.items:
+        """Measure where the model stands, if checkpoints are to be compared with it."""
+        if self.args.eval_strategy != "no" and self.held_out.items:
             self.start_accuracy = self.held_out.score(self.model, self.adjustment).accuracy
 
     def before_step(self, step: int) -> dict[str, float]:
@@ -61,13 +61,41 @@ class Watch:
         loss = selection_loss(scores, self.args.selection_metric, self.args.selection_domains, floor)
         return {**scores.summary(), "selection_loss": loss}
 
+    def choice(self, state: Any) -> dict[str, Any] | None:
+        """Which checkpoint was chosen and how, as a record; None where none was chosen (yet).
+
+        Args:
+            state: the trainer's ``TrainerState``.
+        """
+        args = self.args
+        if not args.load_best_model_at_end or state.best_model_checkpoint is None:
+            return None
+        return {
+            "step": state.best_global_step,
+            "metric": args.metric_for_best_model,
+            "value": state.best_metric,
+            "selection_metric": args.selection_metric,
+            "selection_domains": args.selection_domains,
+            "start_accuracy": self.start_accuracy,
+            "accuracy_drop": args.selection_accuracy_drop,
+        }
+
     def state(self) -> dict[str, Any]:
         """JSON values for a checkpoint."""
         controller = None if self.controller is None else self.controller.state()
         return {"start_accuracy": self.start_accuracy, "controller": controller}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` gave."""
+        """Go on from what :meth:`state` gave.
+
+        Raises:
+            ValueError: a checkpoint is to be chosen, but the interrupted run did not measure where it started.
+        """
+        if self.args.load_best_model_at_end and self.held_out.items and state["start_accuracy"] is None:
+            raise ValueError(
+                "load_best_model_at_end was off when this run began, so the accuracy that a checkpoint must hold was "
+                "not measured; leave it off, or begin again"
+            )
         self.start_accuracy = state["start_accuracy"]
         if self.controller is not None:
             self.controller.load(state["controller"])
