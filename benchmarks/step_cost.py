@@ -7,10 +7,14 @@ depend on them.
 
     python benchmarks/step_cost.py                 # batch 8 x 128 tokens, T = 1
     python benchmarks/step_cost.py --batch 4 --length 64 --inner_steps 1 5 10 --adjustment vector
+    python benchmarks/step_cost.py --checkpointing # activations are made again in the backward pass
+    python benchmarks/step_cost.py --top_layers 8  # adapters in the top 8 of 30 layers
+    python benchmarks/step_cost.py --sweep length 32 64 128 256    # or batch, vocabulary, top_layers
 
 Variants:
     transformers    Trainer's own loss: full logits at every position
     sft             calmtune, method: sft (logits at answer positions alone)
+    regularization  calmtune, method: regularization, the single-level ablation
     calm T=k        calmtune, method: calm, upper batch as large as the lower
     calm T=1 Q      the same with an upper batch of a quarter
     bome            the algorithm written straight down: a deep copy of the model for the surrogate, full logits,
@@ -33,34 +37,41 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-VOCABULARY = 49152
+LAYERS = 30
 
 
-def model() -> Any:
-    """SmolLM2-135M's shape with random weights and LoRA on every linear layer, in float32."""
+def model(options: argparse.Namespace) -> Any:
+    """SmolLM2-135M's shape with random weights and LoRA on every linear layer (or the top ones'), in float32."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
-        num_key_value_heads=3, tie_word_embeddings=True, max_position_embeddings=2048,
+        vocab_size=options.vocabulary, hidden_size=576, intermediate_size=1536, num_hidden_layers=LAYERS,
+        num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True, max_position_embeddings=2048,
     )  # fmt: skip
     base = LlamaForCausalLM(config)
-    return get_peft_model(base, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"))
+    top = list(range(LAYERS - options.top_layers, LAYERS)) if options.top_layers < LAYERS else None
+    linear = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    lora = LoraConfig(r=16, lora_alpha=32, target_modules=linear, task_type="CAUSAL_LM", layers_to_transform=top)
+    return get_peft_model(base, lora)
 
 
-def examples(count: int, length: int, seed: int) -> list[Any]:
+def examples(options: argparse.Namespace, count: int, seed: int) -> list[Any]:
     """Token sequences whose second half is the answer."""
     import torch
 
     from calmtune.data.prompts import EncodedSequence
 
-    generator = torch.Generator().manual_seed(seed)
+    generator, length = torch.Generator().manual_seed(seed), options.length
     return [
         EncodedSequence(
-            f"{seed}-{i}", torch.randint(10, VOCABULARY, (length,), generator=generator).tolist(), length // 2, "", ""
+            f"{seed}-{i}",
+            torch.randint(10, options.vocabulary, (length,), generator=generator).tolist(),
+            length // 2,
+            "",
+            "",
         )
         for i in range(count)
     ]
@@ -94,13 +105,16 @@ def calmtune_step(
     arguments = CalmConfig(
         tempfile.mkdtemp(), method=method, level="vocabulary", adjustment=options.adjustment, inner_steps=inner_steps,
         per_device_train_batch_size=options.batch, upper_batch_size=max(1, int(options.batch * upper_share)),
-        use_cpu=True, logging_steps=10**9, save_strategy="no", disable_tqdm=True,
+        gradient_checkpointing=options.checkpointing, use_cpu=True, logging_steps=10**9, save_strategy="no",
+        disable_tqdm=True,
     )  # fmt: skip
     trainer = CalmTrainer(
-        model(), arguments, train_dataset=examples(options.batch * 2, options.length, 1),
-        upper_dataset=examples(options.batch * 2, options.length, 2), processing_class=tokenizer,
+        model(options), arguments, train_dataset=examples(options, options.batch * 2, 1),
+        upper_dataset=examples(options, options.batch * 2, 2), processing_class=tokenizer,
     )  # fmt: skip
     trainer.create_optimizer()
+    if options.checkpointing:  # what transformers does when its loop starts
+        trainer.model.gradient_checkpointing_enable({"use_reentrant": False})
 
     def step(number: int) -> None:
         trainer.state.global_step = number + 1  # 0 would add the check that is made once a run
@@ -118,7 +132,7 @@ def plain_batch(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """input_ids and labels of one batch."""
     import torch
 
-    ids = torch.tensor([example.input_ids for example in examples(options.batch, options.length, seed)])
+    ids = torch.tensor([example.input_ids for example in examples(options, options.batch, seed)])
     labels = ids.clone()
     labels[:, : options.length // 2] = -100
     return {"input_ids": ids, "labels": labels}
@@ -128,7 +142,9 @@ def transformers_step(options: argparse.Namespace) -> Callable[[int], None]:
     """Plain fine-tuning with the model's own loss."""
     import torch
 
-    net = model().train()
+    net = model(options).train()
+    if options.checkpointing:
+        net.gradient_checkpointing_enable({"use_reentrant": False})
     optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-4)
     batch = plain_batch(options, 1)
 
@@ -145,9 +161,9 @@ def bome_step(options: argparse.Namespace) -> Callable[[int], None]:
     import torch
     from torch.nn.functional import cross_entropy
 
-    net = model().train()
+    net = model(options).train()
     theta = [p for p in net.parameters() if p.requires_grad]
-    size = {"vector": VOCABULARY, "scalar": 1}[options.adjustment]
+    size = {"vector": options.vocabulary, "scalar": 1}[options.adjustment]
     rho, shift = (torch.zeros(size, requires_grad=True) for _ in range(2))
     optimizer = torch.optim.AdamW(theta, lr=1e-4)
     alpha_optimizer = torch.optim.SGD([rho, shift], lr=1e-2)
@@ -193,6 +209,7 @@ def variants(options: argparse.Namespace) -> dict[str, Callable[[], Callable[[in
     found: dict[str, Callable[[], Callable[[int], None]]] = {
         "transformers": lambda: transformers_step(options),
         "sft": lambda: calmtune_step(options, "sft", 1, 1.0),
+        "regularization": lambda: calmtune_step(options, "regularization", 1, 1.0),
     }
     for inner in options.inner_steps:
         found[f"calm T={inner}"] = lambda inner=inner: calmtune_step(options, "calm", inner, 1.0)  # type: ignore[misc]
@@ -217,49 +234,85 @@ def child(options: argparse.Namespace) -> None:
     print(json.dumps({"seconds": times, "peak_kib": peak_memory()}))
 
 
+def measure(options: argparse.Namespace, names: list[str]) -> dict[str, tuple[list[float], float]]:
+    """Seconds of every step, and peak MiB, by variant; rounds alternate between the variants."""
+    found: dict[str, tuple[list[float], float]] = {name: ([], 0.0) for name in names}
+    words = [f"--{key}={value}" for key, value in vars(options).items() if key in FORWARDED]
+    words += ["--inner_steps", *map(str, options.inner_steps)] + ["--checkpointing"] * options.checkpointing
+    for number in range(options.rounds):
+        for name in names:
+            print(f"round {number + 1}/{options.rounds}: {name}", file=sys.stderr, flush=True)
+            command = [sys.executable, str(Path(__file__).resolve()), *words, "--child", name]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            record = json.loads(done.stdout.splitlines()[-1])
+            seconds, peak = found[name]
+            found[name] = [*seconds, *record["seconds"]], max(peak, record["peak_kib"] / 1024)
+    return found
+
+
+def show(options: argparse.Namespace, results: dict[str, tuple[list[float], float]]) -> None:
+    """Print the table: medians, spread, and ratios to plain fine-tuning and to the single-level ablation."""
+    print(
+        f"\n{options.batch} x {options.length} tokens, vocabulary {options.vocabulary}, LoRA in the top "
+        f"{options.top_layers} of {LAYERS} layers{', checkpointing' if options.checkpointing else ''}; "
+        f"{options.threads} threads, {platform.machine()}, medians of {options.steps * options.rounds} steps"
+    )
+    heads = ("variant", "s/step", "spread", "x sft", "x reg.", "peak MiB", "x sft")
+    print("{:<15}{:>8}{:>16}{:>8}{:>8}{:>10}{:>8}".format(*heads))
+
+    def ratio(value: float, name: str, part: int) -> str:
+        if name not in results:
+            return ""
+        other = statistics.median(results[name][0]) if part == 0 else results[name][1]
+        return f"{value / other:.2f}"
+
+    for name, (seconds, peak) in results.items():
+        median = statistics.median(seconds)
+        spread = f"{min(seconds):.2f}-{max(seconds):.2f}"
+        times = ratio(median, "sft", 0), ratio(median, "regularization", 0)
+        print(
+            f"{name:<15}{median:>8.2f}{spread:>16}{times[0]:>8}{times[1]:>8}{peak:>10.0f}{ratio(peak, 'sft', 1):>8}",
+            flush=True,
+        )
+
+
+FORWARDED = ("batch", "length", "vocabulary", "top_layers", "steps", "adjustment", "threads")
+SWEPT = ("batch", "length", "vocabulary", "top_layers")
+
+
 def main() -> None:
-    """Run all variants and print the table."""
+    """Run all variants and print the table, once or for every value of what is swept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=128, help="tokens of a row; the second half is the answer")
+    parser.add_argument("--vocabulary", type=int, default=49152)
+    parser.add_argument(
+        "--top_layers", type=int, default=LAYERS, help=f"adapters in the top so many of {LAYERS} layers"
+    )
+    parser.add_argument(
+        "--checkpointing", action="store_true", help="gradient checkpointing, in every variant but bome"
+    )
     parser.add_argument("--steps", type=int, default=3, help="timed steps of a variant in a round")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--inner_steps", type=int, nargs="+", default=[1])
     parser.add_argument("--adjustment", choices=["vector", "scalar"], default="vector")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", nargs="+", help="variants to run")
+    parser.add_argument("--sweep", nargs="+", metavar=("WHAT", "VALUE"), help=f"one of {', '.join(SWEPT)}, and values")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(options)
         return
     names = options.only or list(variants(options))
-    results: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "peak": []} for name in names}
-    forwarded = [arg for arg in sys.argv[1:] if arg != "--only" and arg not in names]
-    for number in range(options.rounds):
-        for name in names:
-            print(f"round {number + 1}/{options.rounds}: {name}", file=sys.stderr, flush=True)
-            command = [sys.executable, str(Path(__file__).resolve()), *forwarded, "--child", name]
-            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
-            record = json.loads(said)
-            results[name]["seconds"] += record["seconds"]
-            results[name]["peak"].append(record["peak_kib"] / 1024)
-    time_base = statistics.median(results["sft"]["seconds"]) if "sft" in results else None
-    peak_base = max(results["sft"]["peak"]) if "sft" in results else None
-    print(
-        f"{options.batch} x {options.length} tokens, {options.threads} threads, {platform.machine()}, "
-        f"medians of {options.steps * options.rounds} steps"
-    )
-    print(f"{'variant':<14}{'s/step':>8}{'spread':>16}{'x sft':>8}{'peak MiB':>10}{'x sft':>8}")
-    for name, record in results.items():
-        median, peak = statistics.median(record["seconds"]), max(record["peak"])
-        spread = f"{min(record['seconds']):.2f}-{max(record['seconds']):.2f}"
-        ratios = (
-            ("", "")
-            if time_base is None or peak_base is None
-            else (f"{median / time_base:.2f}", f"{peak / peak_base:.2f}")
-        )
-        print(f"{name:<14}{median:>8.2f}{spread:>16}{ratios[0]:>8}{peak:>10.0f}{ratios[1]:>8}")
+    if unknown := [name for name in names if name not in variants(options)]:
+        parser.error(f"--only: expected some of {', '.join(variants(options))}, got {', '.join(unknown)}")
+    what, *values = options.sweep or ["batch", str(options.batch)]
+    if what not in SWEPT or not values:
+        parser.error(f"--sweep: expected one of {', '.join(SWEPT)} and values, got {options.sweep}")
+    for value in values:
+        setattr(options, what, int(value))
+        show(options, measure(options, names))
 
 
 if __name__ == "__main__":

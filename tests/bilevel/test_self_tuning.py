@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from calmtune.bilevel.self_tuning import PRIOR_DEVIATION, EtaController, GapFilter
+from calmtune.bilevel.self_tuning import PRIOR_DEVIATION, EtaController, GapFilter, PullController
 
 
 def test_without_drift_the_filter_is_the_precision_weighted_mean():
@@ -110,13 +110,46 @@ def test_integration_alone_swings_where_alpha_answers_with_a_delay():
     assert swinging[-40:, 0].std() > 10 * calm[-40:, 0].std()
 
 
-def test_the_state_goes_through_json_and_on():
-    whole, first = EtaController(), EtaController()
+def test_the_pull_by_hand():
+    controller = PullController(eta=3.0, gain=4.0)
+    assert controller.pull == 1.0  # in full until something was measured
+    assert [controller.update({"all": (gap, 0.0)}) for gap in (0.3, 0.2, -0.1, -0.9)] == pytest.approx(
+        [1, 0.8, -0.4, -1]
+    )
+    assert controller.eta == 3.0
+    assert PullController().update({"easy": (-0.2, 0.0), "hard": (0.05, 0.0)}) == pytest.approx(0.5)
+
+
+class Pulled:
+    """A gap that the pull alone moves, either way, with a slow drift to overconfidence: what theta does."""
+
+    def __init__(self, start):
+        self.start = start
+
+    def __call__(self, gap, pull):
+        return gap - 0.06 * pull + 0.01
+
+
+@pytest.mark.parametrize("start", [0.45, -0.3])
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_the_pull_closes_a_gap_from_either_side(start, noise):
+    controller, plant, seen = PullController(), Pulled(start), []
+    generator, gap = np.random.default_rng(0), start
+    for _ in range(80):
+        gap = plant(gap, controller.update({"all": (gap + noise * generator.standard_normal(), noise)}))
+        seen.append(gap)
+    assert abs(np.mean(seen[-25:])) < 0.035  # the drift leaves .01 / (.06 * 10)
+    assert np.std(seen[-25:]) < 0.04
+
+
+@pytest.mark.parametrize("kind", [EtaController, PullController])
+def test_the_state_goes_through_json_and_on(kind):
+    whole, first = kind(), kind()
     gaps = [{"a": (0.3, 0.1), "b": (0.1, 0.02)}, {"a": (0.2, 0.1)}, {"b": (0.4, 0.1)}, {"a": (-0.3, 0.05)}]
     for one in gaps[:2]:
         whole.update(one)
         first.update(one)
-    second = EtaController()
+    second = kind()
     second.load(json.loads(json.dumps(first.state())))
     for one in gaps[2:]:
         assert second.update(one) == whole.update(one)
@@ -127,6 +160,8 @@ def test_what_cannot_be_is_refused():
         EtaController(start=0.1, low=0.5)
     with pytest.raises(ValueError, match="gains >= 0"):
         EtaController(integral=-1.0)
+    with pytest.raises(ValueError, match="gain > 0"):
+        PullController(gain=0.0)
     with pytest.raises(ValueError, match="at least one group"):
         EtaController().update({})
     with pytest.raises(FloatingPointError, match="gap of 'all' is nan"):
@@ -143,7 +178,7 @@ def test_a_group_that_is_seen_late_is_no_movement():
 def test_a_group_that_is_not_measured_is_known_less_and_less():
     controller = EtaController(drift=0.1)
     controller.update({"a": (0.2, 0.05), "b": (0.1, 0.05)})
-    before = controller.filters["b"].variance
+    before = controller.worst.filters["b"].variance
     controller.update({"a": (0.2, 0.05)})
     controller.update({"a": (0.2, 0.05)})
-    assert controller.filters["b"].variance == pytest.approx(before + 2 * 0.1**2)
+    assert controller.worst.filters["b"].variance == pytest.approx(before + 2 * 0.1**2)

@@ -27,6 +27,12 @@ RECORDS = {
         "choices": {"text": ["wet", "cold", "hot"], "label": ["A", "B", "C"]},
     },
 }  # fmt: skip
+OPEN = {
+    "popqa": {"id": 4, "question": "What is Ann's occupation?", "possible_answers": '["painter", "artist"]'},
+    "triviaqa": {
+        "question": "Who paints?", "answer": {"value": "painter", "aliases": ["artist", "painter"]},
+    },
+}  # fmt: skip
 ALPACA = {"instruction": "Add.", "input": "1 and 1", "output": "2", "text": "Below is an instruction."}
 
 
@@ -42,6 +48,13 @@ def test_shapes_of_the_hub_become_rows_with_the_third_option_gold(name):
     assert isinstance(row, MultipleChoice)
     assert (row.label, row.domain) == (2, name)
     assert row.id == RECORDS[name].get("id", f"{name}/test/0")
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_open_questions_have_the_sets_own_answer_first(name):
+    (row,) = hub_rows(f"{name}/{HUB[name].splits[0]}", from_list([OPEN[name]]))
+    assert row.question == OPEN[name]["question"]
+    assert row.answers == ("painter", "artist")
 
 
 def test_alpaca_becomes_instructions():
@@ -82,7 +95,7 @@ def test_every_entry_is_pinned_to_a_full_commit(name):
     assert re.fullmatch(r"[0-9a-f]{40}", HUB[name].revision)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        hub_rows(f"{name}/{HUB[name].splits[0]}", from_list([RECORDS.get(name, ALPACA)]))
+        hub_rows(f"{name}/{HUB[name].splits[0]}", from_list([{**RECORDS, **OPEN}.get(name, ALPACA)]))
 
 
 def test_a_moving_revision_is_warned_of():

@@ -118,3 +118,14 @@ def test_a_failing_task_pass_leaves_theta_where_it_was():
     with pytest.raises(FloatingPointError):
         iterate_step(failing, problem.upper, task_update=problem.task_update)
     assert problem.theta == 4.0
+
+
+def test_a_failing_entropy_pass_says_that_the_task_step_was_taken():
+    problem = Quadratic()
+
+    def failing(*, theta_gradient):
+        raise FloatingPointError("overflow")
+
+    with pytest.raises(FloatingPointError, match="overflow; the task step was taken, the entropy step"):
+        iterate_step(problem.lower, failing, task_update=problem.task_update)
+    assert problem.theta != 4.0

@@ -11,7 +11,6 @@ from toy_training import instructions, questions, trainer
         ({"upper": []}, "upper_dataset is empty"),
         ({"upper": questions(12, 1)}, "must not share a question"),
         ({"train": instructions(4, 1), "level": "options"}, "has no options"),
-        ({"train": [{"question": "what", "answers": ["sky"]}]}, "open questions"),
         ({"max_length": 4}, "max_length"),
         ({"template": "chat", "max_length": 5}, "max_length"),
     ],

@@ -1,15 +1,34 @@
 """Every method in the trainer: its step against plain autograd, what it refuses, and that it goes on where it was."""
 
 import json
+import tempfile
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import logsumexp
 
+from calmtune.bilevel import bome_step
 from calmtune.training.arguments import CalmConfig
 from step_reference import directions, reference_losses
+from tiny import WORDS
 from toy_training import WALL_CLOCK, StopAfter, instructions, questions, shake, trainer
 
 RESUMED = {"max_steps": 9, "save_strategy": "steps", "save_steps": 2, "logging_steps": 3}
+
+
+def believed(rows, *, but_every=4):
+    """The rows with what the tiny model answers for gold, but for some of them: so that a temperature exists."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = trainer(folder, eta="auto", calibration=rows)
+    answers = made.watch.held_out.score(made.model, None).raw.argmax(axis=1)
+    return [
+        {**row, "label": int(answer + (index % but_every == 0)) % 4}
+        for index, (row, answer) in enumerate(zip(rows, answers, strict=True))
+    ]
+
+
 AUTO = {"method": "calm", "eta": "auto", "eta_update_steps": 2, "eta_items": 5, "calibration": questions(11, 7)}
 METHODS = [
     {"method": "label_smoothing"},
@@ -19,8 +38,26 @@ METHODS = [
     {"method": "iterate"},
     AUTO,
     {**AUTO, "eta_domains": "worst", "level": "vocabulary"},
+    {"method": "calm", "eta": "auto", "eta_rows": "training", "eta_update_steps": 2},
+    {
+        **AUTO,
+        "eta_control": "pull",
+        "eta_gain": 2.0,
+        "adjustment_start": "calibrated",
+        "calibration": believed(questions(11, 7)),
+    },
 ]
-NAMES = ["label_smoothing", "cft", "rcft", "regularization", "iterate", "auto", "auto-worst"]
+NAMES = [
+    "label_smoothing",
+    "cft",
+    "rcft",
+    "regularization",
+    "iterate",
+    "auto",
+    "auto-worst",
+    "prequential",
+    "pull-warm",
+]
 
 
 def references(made, ids):
@@ -183,6 +220,84 @@ def test_eta_auto_moves_eta_by_the_gap_and_slows_the_direction_by_its_multiplier
         assert torch.allclose(one * (1 + logged["multiplier"]), other, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("level", ["options", "vocabulary"])
+def test_the_pull_multiplies_the_upper_loss_with_its_sign(tmp_path, level):
+    made = shake(trainer(tmp_path, **AUTO, level=level, eta_control="pull", eta_gain=0.7, eta_start=0.8))
+    ours, ids = directions(made)
+    pull = made._window.take()["pull"]
+    assert 0 < abs(pull) < 1
+    lower, upper, alpha, theta = references(made, ids)
+    settings = {"inner_learning_rate": made.args.inner_learning_rate, "eta": 0.8}
+    close(ours, bome_step(lower, lambda a, t: pull * upper(a, t), alpha, theta, **settings).direction)
+
+
+def test_training_rows_are_read_before_the_step_that_trains_on_them(tmp_path):
+    made = shake(
+        trainer(
+            tmp_path, method="calm", eta="auto", eta_rows="training", eta_update_steps=2, inner_steps=3, max_steps=4,
+            gradient_accumulation_steps=2, per_device_train_batch_size=2,
+        )
+    )  # fmt: skip
+    read, taken, step = [], made.watch.before_seen.take, made._step
+    rows = replace(made.watch.held_out, items=made.train_dataset)
+    places = {example.id: place for place, example in enumerate(made.train_dataset)}
+    expected = []
+
+    def measured(batches):
+        ids = [identity for batch in batches for identity in batch["ids"]]
+        scores = rows.score(made.model, made.adjustment, [places[identity] for identity in ids])
+        expected.append(scores.adjusted.max(1) - (scores.adjusted.argmax(1) == scores.labels))
+        return step(batches)
+
+    made._step = measured
+    made.watch.before_seen.take = lambda: read.append(taken()) or read[-1]
+    made.train()
+    assert read[0] is None  # nothing was trained on before the first step
+    gaps = np.concatenate(expected[:2])
+    assert read[1][0] == pytest.approx(gaps.mean(), abs=1e-5)
+    spread = np.square(gaps - gaps.mean()).sum() + 0.25
+    assert read[1][1] == pytest.approx(np.sqrt(spread / 9 / 8), abs=1e-5)
+    assert made.watch.controller.gap is not None
+
+
+def test_questions_under_foreign_options_count_by_their_share(tmp_path):
+    settings = {**AUTO, "eta_control": "pull", "eta_gain": 0.5, "eta_items": 11}
+    plain, mixed = (shake(trainer(tmp_path, **settings, eta_shuffled=share)) for share in (0.0, 0.25))
+    for made in (plain, mixed):
+        made.watch.before_step(0)
+    confidence = mixed.watch.shuffled.score(mixed.model, mixed.adjustment).adjusted.max(axis=1)
+    # the filter starts from 0 with a wide prior, so the measured gaps are compared, not the filtered ones
+    measured = [made.watch.before_step(2) for made in (plain, mixed)]
+    assert measured[1]["gap_shuffled"] == pytest.approx(confidence.mean() - 0.25)
+    blended = 0.75 * measured[0]["gap_measured"] + 0.25 * (confidence.mean() - 0.25)
+    assert measured[1]["gap_measured"] == pytest.approx(blended)
+
+
+def test_where_the_worst_domain_decides_every_domain_is_read_each_time(tmp_path):
+    rows = [{**row, "domain": "rare" if index == 0 else "common"} for index, row in enumerate(questions(20, 7))]
+    made = trainer(tmp_path, **{**AUTO, "calibration": rows, "eta_domains": "worst", "eta_items": 6})
+    for turn in range(4):
+        chosen = [made.watch.held_out.items[index].domain for index in made.watch._turn(turn)]
+        assert chosen.count("rare") == 1
+        assert chosen.count("common") == 3
+
+
+@pytest.mark.parametrize("adjustment", ["vector", "scalar"])
+def test_a_calibrated_start_is_the_temperature_of_the_calibration_rows(tmp_path, adjustment):
+    rows = believed(questions(40, 7))
+    made = trainer(tmp_path, adjustment=adjustment, adjustment_start="calibrated", calibration=rows, max_steps=1)
+    raw = np.log(made.watch.held_out.score(made.model, None).raw)
+    labels = made.watch.held_out.score(made.model, None).labels
+    grid = np.linspace(-2.3, 2.3, 20001)
+    nll = [
+        -(raw / np.exp(u) - logsumexp(raw / np.exp(u), axis=1, keepdims=True))[range(40), labels].mean() for u in grid
+    ]
+    made.watch.start()
+    started = made.adjustment.log_temperature
+    assert torch.allclose(started, torch.full_like(started, grid[int(np.argmin(nll))]), atol=3e-4)
+    assert not made.adjustment.logit_shift.any()
+
+
 def test_the_best_checkpoint_is_the_one_with_the_lowest_selection_loss(tmp_path):
     made = trainer(
         tmp_path, calibration=questions(12, 7), max_steps=6, save_strategy="steps", save_steps=1, eval_strategy="steps",
@@ -225,11 +340,22 @@ def test_transformers_default_would_keep_the_worst(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "cft", "train": instructions(8, 1)}, "cft needs questions with options, but row 'i1-0' has none"),
+        (
+            {"method": "cft", "train": instructions(8, 1)},
+            "cft needs questions, with options or open ones, but row 'i1-0' is another kind",
+        ),
         ({"method": "rcft", "train": instructions(8, 1)}, "rcft needs questions with options"),
         ({"eta": "auto"}, "calibration_dataset is empty"),
         ({"eta": "auto", "calibration": instructions(4, 3)}, "calibration_dataset needs questions with options"),
         ({"eta": "auto", "calibration": questions(4, 1)}, "also in train_dataset|questions? .*in both|share"),
+        (
+            {
+                "eta": "auto",
+                "eta_shuffled": 0.5,
+                "calibration": [{**row, "choices": WORDS[:2], "label": 0} for row in questions(4, 7)],
+            },
+            "eta_shuffled: only 0 of 4 calibration rows",
+        ),
         ({"method": "iterate", "upper": []}, "upper_dataset is empty"),
         ({"method": "regularization", "adjustment": "none", "level": "options", "upper": []}, "upper_dataset is empty"),
     ],
@@ -247,12 +373,21 @@ def test_data_that_a_method_cannot_use_is_refused_before_training(tmp_path, sett
         ({"eta": "fast"}, "eta: expected a finite number >= 0 or auto, got 'fast'"),
         ({"eta_max": 5.0, "eta_items": 8}, "eta_max, eta_items: belongs to eta: auto, and eta is 1.0"),
         ({"eta": "auto", "eta_min": 2.0}, "eta_min <= eta_start <= eta_max, got 2.0, 1.0, 100.0"),
+        ({"eta": "auto", "eta_gain": 3.0}, "eta_gain: belongs to eta_control: pull"),
+        ({"eta": "auto", "eta_control": "pull", "eta_gain": 0.0}, "eta_gain: expected a finite number > 0"),
+        ({"eta": "auto", "eta_shuffled": 1.0}, "eta_shuffled: expected a share from 0 to below 1"),
+        ({"eta": "auto", "eta_rows": "training", "level": "vocabulary"}, "eta_rows: training reads the options"),
+        ({"eta_control": "pull"}, "eta_control: belongs to eta: auto"),
+        ({"adjustment_start": "calibrated", "adjustment": "none"}, "adjustment_start: calibrated needs an adjustment"),
+        ({"adjustment_start": "calibrated", "method": "sft"}, "adjustment_start: calibrated needs an adjustment"),
+        ({"adjustment_start": "calibrated", "level": "vocabulary"}, "use level: options, or scoring: letter"),
         ({"method": "cft", "level": "options"}, "level: cft is the cross-entropy"),
         ({"method": "rcft", "level": "vocabulary"}, "level: rcft needs the confidence"),
         ({"entropy_weight": 0.5}, "entropy_weight: belongs to method: regularization"),
         ({"method": "regularization", "entropy_weight": -1.0}, "entropy_weight: expected a finite number >= 0"),
         ({"method": "label_smoothing", "label_smoothing_factor": 1.0}, r"label_smoothing_factor: expected .* \[0, 1\)"),
         ({"method": "iterate", "upper_gradient": "alpha"}, "upper_gradient: alpha belongs to method: calm"),
+        ({"metric_for_best_model": "eval_gap"}, "the gap is best at 0 and not at an end"),
         ({"selection_metric": "ece"}, "selection_metric: expected one of nll, brier, conf_ece"),
     ],
 )

@@ -3,12 +3,13 @@
 from calmtune.bilevel.adjustment import LogitAdjustment
 from calmtune.bilevel.bome import BomeDirection, bome_direction, bome_step
 from calmtune.bilevel.objectives import adjusted_cross_entropy, negative_entropy, read_logits
-from calmtune.bilevel.self_tuning import EtaController
+from calmtune.bilevel.self_tuning import EtaController, PullController
 
 __all__ = [
     "BomeDirection",
     "EtaController",
     "LogitAdjustment",
+    "PullController",
     "adjusted_cross_entropy",
     "bome_direction",
     "bome_step",

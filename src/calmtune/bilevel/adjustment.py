@@ -124,6 +124,29 @@ class LogitAdjustment(nn.Module):
         self.temperature_parameter.clamp_(low, high)
 
     @torch.no_grad()
+    def start_at_(self, temperature: float) -> None:
+        """Set every tau to ``temperature`` and every l to 0.
+
+        Raises:
+            ValueError: a temperature outside of the bounds.
+
+        Example:
+            >>> adjustment = LogitAdjustment(3)
+            >>> adjustment.start_at_(2.0)
+            >>> round(adjustment.summary()["tau_mean"], 4)
+            2.0
+        """
+        low = 1.0 if self.form == "sigmoid" else 1.0 / self.tau_max
+        if not low < temperature <= self.tau_max:
+            raise ValueError(
+                f"a temperature of {temperature:.4g} cannot be the start: tau is kept within {low:g} and "
+                f"{self.tau_max:g} (tau_max; the form {self.form})"
+            )
+        value = math.log(temperature) if self.form == "exp" else -math.log(temperature - 1.0)
+        self.temperature_parameter.fill_(value)
+        self.logit_shift.zero_()
+
+    @torch.no_grad()
     def select(self, classes: Tensor) -> LogitAdjustment:
         """The adjustment of a subset of classes, e.g. of the option letters: a detached copy with K = len(classes)."""
         part = LogitAdjustment(

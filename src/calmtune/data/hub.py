@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -52,6 +53,15 @@ def _alpaca(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: record[key] for key in ("instruction", "input", "output")}
 
 
+def _popqa(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {"question": record["question"], "answers": json.loads(record["possible_answers"])}
+
+
+def _triviaqa(record: Mapping[str, Any]) -> dict[str, Any]:
+    answer = record["answer"]
+    return {"question": record["question"], "answers": [answer["value"], *answer["aliases"]]}
+
+
 HUB: dict[str, HubDataset] = {
     "mmlu": HubDataset(
         "cais/mmlu",
@@ -83,6 +93,15 @@ HUB: dict[str, HubDataset] = {
         "210d026faf9955653af8916fad021475a3f00453",
         ("train", "validation", "test"),
         _unchanged,
+    ),
+    "popqa": HubDataset("akariasai/PopQA", None, "098765c79ea10a2cb19c828324e33281b8336ec0", ("test",), _popqa),
+    # with "unfiltered", each question stands once; the test split has no answers
+    "triviaqa": HubDataset(
+        "mandarjoshi/trivia_qa",
+        "unfiltered.nocontext",
+        "0f7faf33a3908546c6fd5b73a660e0f8ff173c2f",
+        ("train", "validation"),
+        _triviaqa,
     ),
     "alpaca": HubDataset("tatsu-lab/alpaca", None, "dce01c9b08f87459cf36a430d809084718273017", ("train",), _alpaca),
 }

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jinja2 import TemplateError
 
-from calmtune.data.rows import Instruction, MultipleChoice, Row
+from calmtune.data.messages import Messages, messages_of, plain_text
+from calmtune.data.open_questions import OPEN_PROMPTS, OpenPrompt, OpenTarget, target_answer
+from calmtune.data.rows import Instruction, MultipleChoice, OpenQuestion, Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Scoring = Literal["letter", "text"]
-Messages = Sequence[tuple[str, str]]
 
 # stands for an answer while the text a template puts around answers is looked up
 _PROBE = "calmtuneanswer"
@@ -41,16 +42,23 @@ class PromptStyle:
         scoring: ``letter``: options are listed and the model names a letter; ``text``: options are scored as answers.
         template: ``chat``: the tokenizer's chat template; ``plain``: text only; ``auto``: chat where there is one.
         system_prompt: text put before the question, or None.
+        open_prompt: name of the text that asks an open question; see :data:`calmtune.data.open_questions.OPEN_PROMPTS`.
+        open_target: which accepted answer of an open question is trained on; see
+            :func:`calmtune.data.open_questions.target_answer`.
     """
 
     scoring: Scoring
     template: Literal["auto", "chat", "plain"] = "auto"
     system_prompt: str | None = None
+    open_prompt: OpenPrompt = "question"
+    open_target: OpenTarget = "first"
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
             ("scoring", self.scoring, ("letter", "text")),
             ("template", self.template, ("auto", "chat", "plain")),
+            ("open_prompt", self.open_prompt, tuple(OPEN_PROMPTS)),
+            ("open_target", self.open_target, ("first", "central")),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
@@ -136,6 +144,8 @@ class Renderer:
             "template_sha256": hashlib.sha256(source.encode()).hexdigest() if source else None,
             "system_prompt": self.style.system_prompt,
             "adds_bos": self.adds_bos,
+            # records of other rows, and of the plain question, stay as they were before there was a choice
+            **({"open_prompt": self.style.open_prompt} if self.style.open_prompt != "question" else {}),
         }
 
     def multiple_choice(self, row: MultipleChoice, max_length: int | None = None) -> EncodedItem:
@@ -187,22 +197,48 @@ class Renderer:
             ValueError: naming the row: it is empty or too long, prompt and response merge, or the tokenizer has no
                 token to end it with.
         """
-        response = row.response.strip()
-        frame = self._frame(row)
-        answer = self._continue(frame, [response], row.id, tail=frame.tail)[0]
-        if not frame.tail:
-            if self.tokenizer.eos_token_id is None:
-                raise ValueError(
-                    f"row {row.id!r}: the tokenizer has no token to end the response with; set its eos_token"
-                )
-            answer = [*answer, self.tokenizer.eos_token_id]
-        _check_length(row.id, len(frame.prompt_ids) + len(answer), max_length)
-        return EncodedSequence(row.id, frame.prompt_ids + answer, len(frame.prompt_ids), row.domain, response)
+        return self._answered(row, row.response, max_length)
+
+    def open_question(self, row: OpenQuestion, max_length: int | None = None) -> EncodedSequence:
+        """Encode an open question with one accepted answer (``open_target``) and the token that ends the turn.
+
+        Raises:
+            ValueError: see :meth:`instruction`.
+        """
+        return self._answered(row, target_answer(row.answers, self.style.open_target), max_length)
+
+    def asked(self, row: Row, max_length: int | None = None) -> EncodedSequence:
+        """The prompt of any row with the end of the turn in the place of an answer: what the upper level is given where
+        it may not see one. Only the position after the prompt means anything.
+
+        Raises:
+            ValueError: see :meth:`instruction`.
+        """
+        prompt = self.prompt(row)
+        end = self._end(row.id)
+        _check_length(row.id, len(prompt.prompt_ids) + 1, max_length)
+        return EncodedSequence(row.id, [*prompt.prompt_ids, end], len(prompt.prompt_ids), row.domain, "")
 
     def prompt(self, row: Row) -> EncodedPrompt:
         """The prompt of any row, without an answer: what generation starts from."""
         frame = self._frame(row)
         return EncodedPrompt(row.id, frame.prompt_text, frame.prompt_ids, row.domain)
+
+    def _answered(self, row: Row, response: str, max_length: int | None) -> EncodedSequence:
+        """A prompt with its answer and the end of the turn."""
+        response = response.strip()
+        frame = self._frame(row)
+        answer = self._continue(frame, [response], row.id, tail=frame.tail)[0]
+        if not frame.tail:
+            answer = [*answer, self._end(row.id)]
+        _check_length(row.id, len(frame.prompt_ids) + len(answer), max_length)
+        return EncodedSequence(row.id, frame.prompt_ids + answer, len(frame.prompt_ids), row.domain, response)
+
+    def _end(self, row_id: str) -> int:
+        """The token that ends a text."""
+        if self.tokenizer.eos_token_id is None:
+            raise ValueError(f"row {row_id!r}: the tokenizer has no token to end the response with; set its eos_token")
+        return int(self.tokenizer.eos_token_id)
 
     def _options(self, row: MultipleChoice) -> list[str]:
         """The texts that are scored: the letters, or the options themselves."""
@@ -212,20 +248,11 @@ class Renderer:
 
     def _frame(self, row: Row) -> _Frame:
         """The prompt of a row and what stands between it and an answer."""
-        if isinstance(row, Instruction):
-            messages: Messages = row.messages
-        else:
-            body = row.question.strip()
-            if isinstance(row, MultipleChoice) and self.style.scoring == "letter":
-                listed = zip(string.ascii_uppercase, row.choices, strict=False)
-                body = "\n".join([body, *(f"{letter}. {choice.strip()}" for letter, choice in listed)])
-            messages = (("user", _framed(body) if self.template == "chat" else body),)
-        if self.style.system_prompt and not any(role == "system" for role, _ in messages):
-            messages = (("system", self.style.system_prompt), *messages)
+        messages = messages_of(row, self.style, self.template)
         if self.template == "chat":
             text, lead, tail = self._chat(messages, row.id)
         else:
-            text, lead, tail = _plain(messages, row.id), " ", ""
+            text, lead, tail = plain_text(messages, row.id), " ", ""
         stripped = text.rstrip(" ")
         return _Frame(stripped, self._encode([stripped])[0], text[len(stripped) :] + lead, tail)
 
@@ -310,20 +337,6 @@ class _Frame:
     prompt_ids: list[int]
     lead: str  # between prompt and answer: the prompt's last spaces, or the one a template writes
     tail: str  # ends the turn
-
-
-def _framed(question: str) -> str:
-    return f"Question: {question}\nAnswer:"
-
-
-def _plain(messages: Messages, row_id: str) -> str:
-    if not messages or messages[-1][0] != "user":
-        raise ValueError(f"row {row_id!r}: a conversation must end with a user's message before the answer")
-    frames = {"system": "{}\n\n", "user": "Question: {}\nAnswer:", "assistant": " {}\n"}
-    unknown = [role for role, _ in messages if role not in frames]
-    if unknown:
-        raise ValueError(f"row {row_id!r}: the plain template knows the roles {', '.join(frames)}; got {unknown[0]!r}")
-    return "".join(frames[role].format(content.strip()) for role, content in messages)
 
 
 def _check_distinct(option_ids: Sequence[Sequence[int]], options: Sequence[str], row_id: str) -> None:

@@ -15,8 +15,6 @@ from calmtune.methods.passes import Direction, Pass
 def iterate_step(lower: Pass, upper: Pass, *, task_update: Callable[[tuple[Tensor, ...]], None]) -> Direction:
     """Take the task step at once, and give the direction of the entropy step that follows it.
 
-    Should the second pass fail, the task step has been taken all the same.
-
     Args:
         lower, upper: g on B_T and f on B_V, at whatever theta holds when they are called.
         task_update: gets the gradient of g by theta and moves theta by it, through theta's optimizer.
@@ -24,9 +22,18 @@ def iterate_step(lower: Pass, upper: Pass, *, task_update: Callable[[tuple[Tenso
     Returns:
         The direction of the entropy step alone; ``lower`` is g before the task step.
 
+    Raises:
+        FloatingPointError: a pass is not finite. After the second one theta keeps the task step, and the message says
+            so.
+
     Source: CALM, section 5 (ablations): alternating task and entropy updates. There is no lambda.
     """
     task = lower(theta_gradient=True)
     task_update(task.theta)
-    entropy = upper(theta_gradient=True)
+    try:
+        entropy = upper(theta_gradient=True)
+    except FloatingPointError as error:
+        raise FloatingPointError(
+            f"{error}; the task step was taken, the entropy step that follows it was not"
+        ) from error
     return Direction(entropy.theta, entropy.alpha, task.value, {"upper_loss": entropy.value})

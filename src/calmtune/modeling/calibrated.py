@@ -14,6 +14,7 @@ from calmtune.modeling.calibration_files import load_calibration
 from calmtune.modeling.loading import fingerprint, load_model
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+CHAT_TEMPLATE = "chat_template.jinja"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class CalmModel:
         if (folder / ADAPTER_WEIGHTS).is_file():
             if base_model is None:
                 base_model, loaded = load_model(base["name"], revision=base["revision"], **load_options)
-                tokenizer = tokenizer or loaded
+                tokenizer = tokenizer or _with_template(loaded, folder)
             if check_base:
                 check_same_base(base_model, base)
             model = load_adapter(base_model, folder)
@@ -113,6 +114,14 @@ class CalmModel:
         z = z.float()
         adjusted = z if self.adjustment is None else self.adjustment(z)
         return Distributions(torch.log_softmax(z, -1), torch.log_softmax(adjusted, -1))
+
+
+def _with_template(tokenizer: Any, folder: Path) -> Any:
+    """The base's tokenizer with the chat template that the run was trained with, which may be another one."""
+    path = folder / CHAT_TEMPLATE
+    if path.is_file():
+        tokenizer.chat_template = path.read_text(encoding="utf-8")
+    return tokenizer
 
 
 def check_same_base(model: nn.Module, recorded: dict[str, Any]) -> None:

@@ -57,6 +57,7 @@ def load_model(
     device: str | torch.device | None = None,
     attn_implementation: str | None = None,
     trust_remote_code: bool = False,
+    chat_template: str | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model, in eval mode, and its tokenizer.
 
@@ -70,6 +71,7 @@ def load_model(
         device: None is CUDA where there is one, else the CPU.
         attn_implementation: ``eager`` or ``sdpa``; None leaves the choice to transformers.
         trust_remote_code: run code from the model's repository.
+        chat_template: Jinja text, in the place of the tokenizer's own template.
 
     Returns:
         The model and its tokenizer, which pads with its end-of-sequence token where it has no padding token.
@@ -83,6 +85,8 @@ def load_model(
     source = _source(gguf_file, revision, trust_remote_code)
     tokenizer = AutoTokenizer.from_pretrained(name, **source)
     _check_tokenizer(tokenizer, name_or_path, gguf_file)
+    if chat_template is not None:
+        tokenizer.chat_template = chat_template
     options: dict[str, Any] = {"dtype": "float32" if gguf_file and dtype == "auto" else dtype}
     if attn_implementation is not None:
         options["attn_implementation"] = attn_implementation
@@ -108,13 +112,30 @@ def load_model(
 
 
 def load_tokenizer(
-    name_or_path: str, *, gguf_file: str | None = None, revision: str | None = None, trust_remote_code: bool = False
+    name_or_path: str,
+    *,
+    gguf_file: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str | None = None,
 ) -> PreTrainedTokenizerBase:
     """The tokenizer that :func:`load_model` would give, without the model. Args and Raises as there."""
     name, gguf_file, revision = _locate(name_or_path, gguf_file, revision)
     tokenizer = AutoTokenizer.from_pretrained(name, **_source(gguf_file, revision, trust_remote_code))
     _check_tokenizer(tokenizer, name_or_path, gguf_file)
+    if chat_template is not None:
+        tokenizer.chat_template = chat_template
     return tokenizer
+
+
+def skeleton(
+    name_or_path: str, *, gguf_file: str | None = None, revision: str | None = None, trust_remote_code: bool = False
+) -> PreTrainedModel:
+    """The layers of the model that :func:`load_model` gives, without weights (on the meta device). Args as there."""
+    name, gguf_file, revision = _locate(name_or_path, gguf_file, revision)
+    config = AutoConfig.from_pretrained(name, **_source(gguf_file, revision, trust_remote_code))
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)  # type: ignore[no-any-return]
 
 
 def check_adapter(
@@ -136,10 +157,7 @@ def check_adapter(
     """
     from peft import get_peft_model
 
-    name, gguf_file, revision = _locate(name_or_path, gguf_file, revision)
-    config = AutoConfig.from_pretrained(name, **_source(gguf_file, revision, trust_remote_code))
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    model = skeleton(name_or_path, gguf_file=gguf_file, revision=revision, trust_remote_code=trust_remote_code)
     modules = adapter.target_modules
     unmatched = _unmatched(modules, [path for path, _ in model.named_modules() if path])
     if unmatched:

@@ -101,22 +101,43 @@ def attention_mask(segments: Tensor, implementation: str, dtype: torch.dtype = t
     """
     if not bool((segments > 0).any()):
         return (segments >= 0).long()
-    if implementation not in ("sdpa", "eager"):
-        raise ValueError(
-            f"attn_implementation {implementation!r} takes no branching mask, which text scoring needs; load the model "
-            "with attn_implementation: sdpa"
-        )
     query, key = segments[:, :, None], segments[:, None, :]
     length = segments.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
     allowed = causal & ((query == key) | (key == 0)) & (key >= 0)
     # a padded query would see nothing, and a softmax over nothing is NaN: let it see itself, nobody reads it
-    allowed = (allowed | torch.eye(length, dtype=torch.bool, device=segments.device))[:, None]
+    allowed = allowed | torch.eye(length, dtype=torch.bool, device=segments.device)
+    return branching_mask(allowed, implementation, dtype)
+
+
+def branching_mask(allowed: Tensor, implementation: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The mask that an attention implementation takes, from which query may see which key.
+
+    Args:
+        allowed: bool [B, queries, keys], at least one key a query.
+        implementation: ``"sdpa"``, or ``"eager"``, which adds its mask and so gets 0 and the lowest number.
+
+    Returns:
+        bool (or ``dtype`` for eager) [B, 1, queries, keys].
+
+    Raises:
+        ValueError: an implementation that takes no 4-D mask.
+    """
+    if implementation not in ("sdpa", "eager"):
+        raise ValueError(
+            f"attn_implementation {implementation!r} takes no branching mask, which text scoring needs; load the model "
+            "with attn_implementation: sdpa"
+        )
     if implementation == "sdpa":
-        return allowed
-    return torch.zeros(allowed.shape, dtype=dtype, device=segments.device).masked_fill_(
-        ~allowed, torch.finfo(dtype).min
-    )
+        return allowed[:, None]
+    lowest = torch.finfo(dtype).min
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, lowest)[:, None]
+
+
+def trunk_of(model: nn.Module) -> nn.Module:
+    """What turns token ids into last hidden states: the model without its output head."""
+    base = causal_lm(model)
+    return base.get_decoder() if hasattr(base, "get_decoder") else base.base_model  # type: ignore[operator, no-any-return]
 
 
 def read_hidden(model: nn.Module, batch: Batch) -> Tensor:
@@ -134,8 +155,7 @@ def read_hidden(model: nn.Module, batch: Batch) -> Tensor:
         raise ValueError(
             f"a row of {segments.shape[1]} tokens exceeds the model's sliding window of {window}; shorten max_length"
         )
-    trunk = base.get_decoder() if hasattr(base, "get_decoder") else base.base_model  # type: ignore[operator]
-    output = trunk(
+    output = trunk_of(model)(
         input_ids=batch["input_ids"], attention_mask=mask, position_ids=batch["position_ids"], use_cache=False
     )
     hidden = output.last_hidden_state

@@ -8,6 +8,8 @@ from typing import Literal, get_args
 
 from transformers import TrainingArguments
 
+from calmtune.data.prompts import PromptStyle
+
 Method = Literal["calm", "sft", "label_smoothing", "cft", "rcft", "regularization", "iterate"]
 
 # what a setting belongs to; with another method it would be ignored
@@ -73,6 +75,16 @@ class CalmConfig(TrainingArguments):
         "Prompt template: the tokenizer's chat template, a plain one, or auto: chat where the tokenizer has one.",
     )
     system_prompt: str | None = _option(None, "System prompt for the chat template.")  # type: ignore[assignment]
+    open_prompt: Literal["question", "short", "short_or_unknown", "examples"] = _option(  # type: ignore[assignment]
+        "question",
+        "What open questions are asked with: the question alone, a request for a short answer (short), one that also "
+        'allows "I don\'t know" (short_or_unknown), or four answered questions before it (examples).',
+    )
+    open_target: Literal["first", "central"] = _option(  # type: ignore[assignment]
+        "first",
+        "Which accepted answer of an open question is trained on: the first, or the one that has most words in common "
+        "with the others (central).",
+    )
     max_length: int = _option(1024, "Longest allowed example in tokens; longer ones are refused by id, never cut.")  # type: ignore[assignment]
 
     adjustment: Literal["vector", "scalar", "none"] = _option(  # type: ignore[assignment]
@@ -82,6 +94,11 @@ class CalmConfig(TrainingArguments):
         "exp", "How tau is kept positive: tau = exp(rho), or 1/tau = sigmoid(d) (AutoBalance; can only soften)."
     )
     tau_max: float = _option(10.0, "Bound: tau stays within [1/tau_max, tau_max].")  # type: ignore[assignment]
+    adjustment_start: Literal["identity", "calibrated"] = _option(  # type: ignore[assignment]
+        "identity",
+        "Where tau begins: at 1 (identity), or at the temperature that the calibration rows ask for before the first "
+        "step (calibrated), so that theta has no overconfidence to unlearn where the training rows are.",
+    )
     alpha_learning_rate: float = _option(0.01, "Learning rate of alpha.")  # type: ignore[assignment]
     alpha_optimizer: Literal["sgd", "adam"] = _option(  # type: ignore[assignment]
         "sgd", "Optimizer of alpha; adam moves rarely seen vocabulary entries at full rate."
@@ -96,10 +113,14 @@ class CalmConfig(TrainingArguments):
     upper_gradient: Literal["joint", "alpha"] = _option(  # type: ignore[assignment]
         "joint", "What follows the entropy gradient: alpha and theta (joint, BOME's form), or alpha alone."
     )
-    entropy_positions: Literal["auto", "first", "response"] = _option(  # type: ignore[assignment]
+    entropy_positions: Literal["auto", "first", "response", "sample"] = _option(  # type: ignore[assignment]
         "auto",
         "At vocabulary level, where the entropy is read: the position after the prompt (first, needs no label), the "
-        "answer's tokens (response), or auto: first for letters, response for texts.",
+        "answer's tokens (response), the tokens of an answer that the model itself samples at each step (sample, needs "
+        "no label), or auto: first for letters and open questions, response for other texts.",
+    )
+    own_answer_tokens: int = _option(  # type: ignore[assignment]
+        24, "entropy_positions: sample: most tokens of an answer; it ends earlier at a line's end."
     )
     entropy_target: float | None = _option(  # type: ignore[assignment]
         None,
@@ -109,7 +130,18 @@ class CalmConfig(TrainingArguments):
     eta: float | Literal["auto"] = _option(  # type: ignore[assignment]
         1.0,
         "BOME's eta: how fast the task loss must keep falling; larger protects the task more. auto: follows the "
-        "overconfidence gap of the calibration split while training (see eta_start and what follows it).",
+        "overconfidence gap of the calibration split while training (see eta_control and what follows it).",
+    )
+    eta_control: Literal["barrier", "pull"] = _option(  # type: ignore[assignment]
+        "barrier",
+        "eta: auto moves eta itself (barrier; can hold entropy back, not take it away), or leaves eta at eta_start and "
+        "multiplies the upper loss by eta_gain times the gap, within -1 and 1 (pull; works both ways).",
+    )
+    eta_gain: float = _option(10.0, "eta_control: pull: pull per gap; 10 pulls in full from a gap of .1 on.")  # type: ignore[assignment]
+    eta_rows: Literal["calibration", "training"] = _option(  # type: ignore[assignment]
+        "calibration",
+        "Rows whose gap eta: auto follows: the calibration split's, or the training batches', each read before the "
+        "step that trains on it (no held-out label is needed; from the second epoch on these gaps look too small).",
     )
     eta_start: float = _option(1.0, "eta: auto begins here.")  # type: ignore[assignment]
     eta_min: float = _option(0.5, "eta: auto goes no lower: the share of the task's own progress that a step keeps.")  # type: ignore[assignment]
@@ -118,6 +150,12 @@ class CalmConfig(TrainingArguments):
     eta_items: int = _option(64, "eta: auto measures on this many calibration items at a time, in turn.")  # type: ignore[assignment]
     eta_domains: Literal["pooled", "worst"] = _option(  # type: ignore[assignment]
         "pooled", "eta: auto closes the gap of all calibration items, or of the domain among them where it is largest."
+    )
+    eta_shuffled: float = _option(  # type: ignore[assignment]
+        0.0,
+        "eta: auto also reads calibration questions under the options of others, whose accuracy is chance by "
+        "construction; their gap counts by this share (0 to 1), the labelled questions' gap by the rest. More of it "
+        "leaves more room for a shift, and less confidence where the training rows are.",
     )
     entropy_weight: float = _option(0.1, "method: regularization: the entropy's fixed weight.")  # type: ignore[assignment]
     rcft_weight: float = _option(1.0, "method: rcft: weight of the ECE penalty.")  # type: ignore[assignment]
@@ -173,6 +211,11 @@ class CalmConfig(TrainingArguments):
         return self.method in ("calm", "regularization", "iterate")
 
     @property
+    def prompt_style(self) -> PromptStyle:
+        """How questions are put to the model."""
+        return PromptStyle(self.scoring, self.template, self.system_prompt, self.open_prompt, self.open_target)
+
+    @property
     def method_level(self) -> str:
         """The level, where the method does not leave it open."""
         return {"cft": "vocabulary", "rcft": "options"}.get(self.method, self.level)
@@ -181,13 +224,28 @@ class CalmConfig(TrainingArguments):
     def needs_calibration_rows(self) -> bool:
         """Whether labelled held-out rows are read while training."""
         by_loss = str(self.metric_for_best_model).removeprefix("eval_") in ("loss", "loss_raw")
-        return (self.load_best_model_at_end and not by_loss) or (self.method == "calm" and self.eta == "auto")
+        return (
+            (self.load_best_model_at_end and not by_loss)
+            or (self.method == "calm" and self.eta == "auto" and self.eta_rows == "calibration")
+            or (self.has_upper_level and self.adjustment_start == "calibrated")
+        )
 
     def _eta_faults(self) -> list[str]:
         """What is wrong with eta and its bounds."""
         if self.eta == "auto":
             if self.method != "calm":
                 return [f"eta: auto belongs to method: calm, got method: {self.method}; give a number"]
+            if self.eta_control == "pull" and not 0 < self.eta_gain < math.inf:
+                return [f"eta_gain: expected a finite number > 0, got {self.eta_gain}"]
+            if self.eta_rows == "training" and (self.level == "vocabulary" or self.eta_shuffled):
+                return [
+                    "eta_rows: training reads the options of the training rows; it needs level: options and "
+                    "eta_shuffled: 0"
+                ]
+            if not 0 <= self.eta_shuffled < 1:
+                return [f"eta_shuffled: expected a share from 0 to below 1, got {self.eta_shuffled}"]
+            if self.eta_control == "barrier" and self.eta_gain != 10.0:
+                return ["eta_gain: belongs to eta_control: pull; leave it at 10"]
             if not 0 < self.eta_min <= self.eta_start <= self.eta_max < math.inf:
                 return [
                     "eta_min, eta_start, eta_max: expected 0 < eta_min <= eta_start <= eta_max, got "
@@ -196,9 +254,32 @@ class CalmConfig(TrainingArguments):
             return []
         if isinstance(self.eta, str) or not 0 <= self.eta < math.inf:
             return [f"eta: expected a finite number >= 0 or auto, got {self.eta!r}"]
-        defaults = {"start": 1.0, "min": 0.5, "max": 100.0, "update_steps": 5, "items": 64, "domains": "pooled"}
+        defaults = {
+            "control": "barrier",
+            "rows": "calibration",
+            "gain": 10.0,
+            "start": 1.0,
+            "min": 0.5,
+            "max": 100.0,
+            "update_steps": 5,
+            "items": 64,
+            "domains": "pooled",
+            "shuffled": 0.0,
+        }
         changed = [f"eta_{name}" for name, default in defaults.items() if getattr(self, f"eta_{name}") != default]
         return [f"{', '.join(changed)}: belongs to eta: auto, and eta is {self.eta}"] if changed else []
+
+    def _warm_faults(self) -> list[str]:
+        """What keeps tau from beginning at a fitted temperature."""
+        name = "adjustment_start: calibrated"
+        if not self.has_upper_level or self.adjustment == "none":
+            return [f"{name} needs an adjustment (vector or scalar), and a method that has one"]
+        if self.level == "vocabulary" and self.scoring == "text":
+            return [
+                f"{name}: a temperature of the options' scores is none of the vocabulary's; use level: options, or "
+                "scoring: letter"
+            ]
+        return []
 
     def _faults(self) -> list[str]:
         """Every value that cannot work, one sentence each."""
@@ -211,9 +292,14 @@ class CalmConfig(TrainingArguments):
             "template": ("auto", "chat", "plain"),
             "adjustment": ("vector", "scalar", "none"),
             "temperature_form": ("exp", "sigmoid"),
+            "adjustment_start": ("identity", "calibrated"),
+            "eta_control": ("barrier", "pull"),
+            "eta_rows": ("calibration", "training"),
             "alpha_optimizer": ("sgd", "adam"),
             "upper_gradient": ("joint", "alpha"),
-            "entropy_positions": ("auto", "first", "response"),
+            "entropy_positions": ("auto", "first", "response", "sample"),
+            "open_prompt": ("question", "short", "short_or_unknown", "examples"),
+            "open_target": ("first", "central"),
             "barrier": ("gradient", "residual"),
             "eta_domains": ("pooled", "worst"),
             "selection_metric": ("nll", "brier", "conf_ece"),
@@ -271,8 +357,18 @@ class CalmConfig(TrainingArguments):
                 "entropy_positions: belongs to level: vocabulary; at level: options the entropy is that of each item's "
                 "options; leave it at auto"
             )
+        if self.own_answer_tokens < 1:
+            found.append(f"own_answer_tokens: expected a whole number >= 1, got {self.own_answer_tokens}")
+        elif self.own_answer_tokens != 24 and self.entropy_positions != "sample":
+            found.append("own_answer_tokens: belongs to entropy_positions: sample; leave it at 24")
         if self.upper_gradient == "alpha" and self.method in ("regularization", "iterate"):
             found.append(f"upper_gradient: alpha belongs to method: calm; {self.method} moves theta with the entropy")
+        if str(self.metric_for_best_model).removeprefix("eval_") == "gap":
+            found.append(
+                "metric_for_best_model: the gap is best at 0 and not at an end; use conf_ece or selection_loss"
+            )
+        if self.adjustment_start == "calibrated":
+            found += self._warm_faults()
         if self.has_upper_level and self.adjustment == "none" and self.upper_gradient == "alpha":
             found.append(
                 "upper_gradient: alpha needs an adjustment (vector or scalar); with none nothing would follow "

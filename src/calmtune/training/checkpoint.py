@@ -124,11 +124,21 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 
 
 def run_identity(
-    arguments: Mapping[str, Any], data: Mapping[str, str], base: Mapping[str, Any], adapters: Mapping[str, Any]
+    arguments: Mapping[str, Any],
+    data: Mapping[str, str],
+    base: Mapping[str, Any],
+    adapters: Mapping[str, Any],
+    processes: int = 1,
 ) -> dict[str, Any]:
-    """What two halves of one run must share, as JSON values that compare equal after a round trip."""
+    """What two halves of one run must share, as JSON values that compare equal after a round trip.
+
+    Args:
+        processes: how many share a step; other numbers deal out other parts, with other dropout and other sums.
+    """
     kept = {key: value for key, value in arguments.items() if key not in VOLATILE}
-    return {"arguments": _plain(kept), "data": _plain(data), "base": _plain(base), "adapters": _plain(adapters)}
+    found = {"arguments": _plain(kept), "data": _plain(data), "base": _plain(base), "adapters": _plain(adapters)}
+    # a run of one process has no such entry, as before there could be more
+    return found if processes == 1 else {**found, "processes": f"{processes} (start as many, or begin again)"}
 
 
 def _plain(value: Any) -> Any:

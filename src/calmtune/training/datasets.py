@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import torch
+
 from calmtune.data.encoding import collate_items, collate_sequences
 from calmtune.data.prompts import EncodedItem, EncodedSequence, Renderer
 from calmtune.data.rows import Instruction, MultipleChoice, OpenQuestion, parse_row
@@ -33,11 +35,6 @@ def as_rows(data: Iterable[Any], name: str) -> list[Any]:
             f"{name} is empty; expected at least one row (methods with an upper level need held-out rows in "
             "upper_dataset; eta: auto and load_best_model_at_end need labelled ones in calibration_dataset)"
         )
-    for index, row in enumerate(rows):
-        if isinstance(row, OpenQuestion):
-            raise ValueError(
-                f"{name}[{index}]: open questions can't be trained on yet; give an instruction with an output"
-            )
     return rows
 
 
@@ -74,14 +71,22 @@ def choose_level(level: str, rows: Sequence[Any]) -> LevelName:
     return level  # type: ignore[return-value]
 
 
-def encode(rows: Sequence[Any], renderer: Renderer, level: LevelName, max_length: int) -> list[Example]:
-    """Rows as the level needs them: items with their options, or prompts with their answer."""
+def encode(
+    rows: Sequence[Any], renderer: Renderer, level: LevelName, max_length: int, *, upper: bool = False
+) -> list[Example]:
+    """Rows as the level needs them: items with their options, or prompts with their answer.
+
+    Args:
+        upper: the rows are the upper level's, which is given open questions without an answer.
+    """
     encoded: list[Example] = []
     for row in rows:
         if isinstance(row, EncodedItem | EncodedSequence):
             encoded.append(row)
         elif isinstance(row, Instruction):
             encoded.append(renderer.instruction(row, max_length))
+        elif isinstance(row, OpenQuestion):
+            encoded.append(renderer.asked(row, max_length) if upper else renderer.open_question(row, max_length))
         elif level == "options":
             encoded.append(renderer.multiple_choice(row, max_length))
         else:
@@ -102,6 +107,8 @@ class Collator:
         self.pad_id = pad_id
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, Any]:
+        if not examples:  # this process has no part of a micro-batch that others have
+            return {"ids": [], "input_ids": torch.zeros(0, 0, dtype=torch.long)}
         if isinstance(examples[0], EncodedItem):
             return collate_items(examples, self.pad_id)
         return collate_sequences(examples, self.pad_id)
@@ -112,23 +119,48 @@ def fingerprint(examples: Sequence[Example]) -> str:
     digest = hashlib.sha256()
     for example in examples:
         if isinstance(example, EncodedItem):
-            content: Any = (example.id, example.prompt_ids, example.option_ids, example.label)
+            content: Any = (example.id, example.domain, example.prompt_ids, example.option_ids, example.label)
         else:
             content = (example.id, example.input_ids, example.answer_start)
         digest.update(repr(content).encode())
     return digest.hexdigest()
 
 
-def refuse_bare(rows: Sequence[Any], what: str) -> None:
+def refuse_bare(rows: Sequence[Any], what: str, *, open_too: bool = False) -> None:
     """Questions with options alone can be read there.
+
+    Args:
+        open_too: open questions can be, too.
 
     Raises:
         ValueError: a row without options; ``what`` needs them.
     """
-    bare = [row.id for row in rows if not isinstance(row, MultipleChoice | EncodedItem)]
+    kinds = (MultipleChoice, EncodedItem, *((OpenQuestion,) if open_too else ()))
+    bare = [row.id for row in rows if not isinstance(row, kinds)]
     if bare:
+        needed = "questions, with options or open ones" if open_too else "questions with options"
+        given = "is another kind of row; give questions" if open_too else "has none; give multiple-choice rows"
+        raise ValueError(f"{what} needs {needed}, but row {bare[0]!r} {given}")
+
+
+def is_open(rows: Iterable[Any]) -> bool:
+    """Whether open questions are among the rows."""
+    return any(isinstance(row, OpenQuestion) for row in rows)
+
+
+def refuse_for_open(args: CalmConfig, rows: Sequence[Any]) -> None:
+    """What cannot be asked for where the upper level has open questions: it is given no answer.
+
+    Args:
+        rows: the upper level's.
+
+    Raises:
+        ValueError: names the setting.
+    """
+    if args.entropy_positions == "response" and is_open(rows):
         raise ValueError(
-            f"{what} needs questions with options, but row {bare[0]!r} has none; give multiple-choice rows"
+            "entropy_positions: response reads a reference answer, and the upper level is given open questions without "
+            "one; use first (the position after the prompt) or sample (an answer of the model itself)"
         )
 
 

@@ -13,7 +13,7 @@ from calmtune.methods.rcft import BinTable, expectation
 from calmtune.training.answer_levels import RegularisedAnswerLevel
 from calmtune.training.arguments import CalmConfig
 from calmtune.training.holdout import HeldOut
-from calmtune.training.streams import permutation
+from calmtune.training.streams import lower_batch_size, permutation
 
 
 @dataclass
@@ -36,7 +36,7 @@ class EStep:
             return
         args, items = self.args, self.training.items
         seed = args.seed if args.data_seed is None else args.data_seed
-        batch = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        batch = lower_batch_size(args, self.training.processes)
         shown = permutation(len(items), seed, epoch)[: steps_left * batch]
         scores = self.training.score(self.model, None, shown)
         self.level.table = expectation(

@@ -17,6 +17,8 @@ from calmtune.bilevel import LogitAdjustment
 from calmtune.data.encoding import collate_items, tree_length
 from calmtune.data.prompts import EncodedItem
 from calmtune.modeling.reading import Normalisation, adjusted_scores, eval_mode, option_scores, read_hidden
+from calmtune.training.processes import ALONE, Processes
+from calmtune.training.streams import micro_batches
 
 Floats = NDArray[np.float64]
 Domains = Literal["pooled", "worst"]
@@ -64,6 +66,11 @@ class HeldOutScores:
             found[name] = float(mine.mean()), float(np.sqrt(variance / len(mine)))
         return found
 
+    def gap_to_chance(self) -> tuple[float, float]:
+        """Mean adjusted confidence minus 1 / K, and its standard error: the gap where no option is the right one."""
+        off = self.adjusted.max(axis=1) - 1.0 / self.n_options
+        return float(off.mean()), float(off.std() / np.sqrt(len(off)))
+
     def score(self, metric: str, domains: Domains = "pooled") -> float:
         """A selection metric of the adjusted distribution, lower is better: over all items, or of the worst domain."""
         groups = self.groups().values() if domains == "worst" else [np.arange(len(self.labels))]
@@ -102,6 +109,7 @@ class HeldOut:
     Args:
         items: encoded, with labels and domains; none may be trained on. batch_size: items in one forward pass.
         prepare: moves a batch to the device. autocast: the trainer's.
+        processes: those that share the reading; every one gets all scores.
     """
 
     items: Sequence[EncodedItem]
@@ -111,6 +119,7 @@ class HeldOut:
     pad_id: int
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     autocast: Callable[[], AbstractContextManager[Any]]
+    processes: Processes = ALONE
 
     def score(
         self, model: nn.Module, adjustment: LogitAdjustment | None, indices: Sequence[int] | None = None
@@ -121,9 +130,9 @@ class HeldOut:
         order = sorted(range(len(chosen)), key=lambda place: tree_length(self.items[chosen[place]]))
         width = max(len(item.option_ids) for item in self.items)
         raw, adjusted = np.zeros((len(chosen), width)), np.zeros((len(chosen), width))
-        with eval_mode(model), torch.no_grad(), self.autocast():
-            for start in range(0, len(order), self.batch_size):
-                places = order[start : start + self.batch_size]
+        everything = torch.from_numpy(raw), torch.from_numpy(adjusted)
+        with self.processes.reading(*everything), eval_mode(model), torch.no_grad(), self.autocast():
+            for places in self.processes.dealt(micro_batches(order, self.batch_size)):
                 first, second = self._read(model, adjustment, [self.items[chosen[place]] for place in places])
                 raw[places, : first.shape[1]] = first
                 adjusted[places, : second.shape[1]] = second

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from calmtune.bilevel import LogitAdjustment, adjusted_cross_entropy, negative_entropy, read_logits
-from calmtune.modeling.reading import Normalisation, eval_mode, head_of, option_scores, read_hidden
+from calmtune.modeling.reading import Normalisation, adjust_options, eval_mode, head_of, option_scores, read_hidden
+from calmtune.training.before_seen import gaps_of
+from calmtune.training.processes import ALONE, Processes
 
 Batch = Mapping[str, Any]
 Sums = dict[str, tuple[float, int]]  # log name -> (sum, count)
@@ -50,6 +52,7 @@ class OptionsLevel:
         width: K, the largest option count of all data sets (the size of a vector adjustment).
         normalisation: of text scores. entropy_target: nats above which an item is pushed no further.
         label_smoothing: eps of the lower loss.
+        seen: takes each batch's gaps when the lower loss is first read, by the batch's identity; None: not wanted.
     """
 
     width: int
@@ -58,6 +61,7 @@ class OptionsLevel:
     chunk_size: int | None = None
     label_smoothing: float = 0.0
     name: str = "options"
+    seen: dict[int, Tensor] | None = field(default=None, compare=False)
 
     def lower_count(self, batch: Batch) -> int:
         """Items in the batch."""
@@ -70,6 +74,9 @@ class OptionsLevel:
     def lower(self, model: nn.Module, batch: Batch, adjustment: LogitAdjustment | None, *, theta: bool) -> Tensor:
         """Sum over items of the cross-entropy of the gold option, nats."""
         scores, _, _ = self._scores(model, batch, theta=theta, entropy=False)
+        if self.seen is not None and theta and id(batch) not in self.seen:
+            shown = scores if adjustment is None else adjust_options(scores, adjustment)
+            self.seen[id(batch)] = gaps_of(shown, batch["labels"])
         return adjusted_cross_entropy(
             scores, batch["labels"], adjustment, label_smoothing=self.label_smoothing, reduction="sum"
         )
@@ -110,11 +117,12 @@ class VocabularyLevel:
     """Softmax over the vocabulary at answer positions; counts positions.
 
     Args:
-        positions: where the entropy is read: ``"first"`` after the prompt, or all of the ``"response"``.
+        positions: where the entropy is read: ``"first"`` after the prompt, all of the ``"response"``, or all of an
+            answer of the model itself (``"sample"``), which whoever makes the batches has put in the response's place.
         entropy_target: nats above which a position is pushed no further. label_smoothing: eps of the lower loss.
     """
 
-    positions: Literal["first", "response"] = "response"
+    positions: Literal["first", "response", "sample"] = "response"
     entropy_target: float | None = None
     chunk_size: int | None = None
     label_smoothing: float = 0.0
@@ -180,20 +188,24 @@ def mean_losses(
     adjustment: LogitAdjustment | None,
     batches: Iterable[Batch],
     autocast: Callable[[], AbstractContextManager[Any]],
+    processes: Processes = ALONE,
 ) -> dict[str, float]:
     """Mean cross-entropy over everything that counts in the batches, in eval mode: adjusted (``loss``) and raw, nats.
 
     Without label smoothing, so that runs with and without it can be compared.
+
+    Args:
+        processes: those that share the batches; ``batches`` are this one's part.
     """
-    sums, count = {"loss": 0.0, "loss_raw": 0.0}, 0
+    sums, count = torch.zeros(2, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     plain = replace(level, label_smoothing=0.0)  # type: ignore[type-var]
-    with eval_mode(model):
+    with processes.reading(sums, count), eval_mode(model):
         for batch in batches:
             count += plain.lower_count(batch)
-            for name, alpha in (("loss", adjustment), ("loss_raw", None)):
+            for place, alpha in enumerate((adjustment, None)):
                 with autocast():
-                    sums[name] += plain.lower(model, batch, alpha, theta=False).item()
-    return {name: total / count for name, total in sums.items()}
+                    sums[place] += plain.lower(model, batch, alpha, theta=False).item()
+    return dict(zip(("loss", "loss_raw"), (sums / count).tolist(), strict=True))
 
 
 def letter_summary(adjustment: LogitAdjustment, level: Level, examples: Sequence[Any]) -> dict[str, float]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from calmtune.methods.passes import PassResult
+from calmtune.training.processes import ALONE, Processes
 
 
 class NonFiniteError(RuntimeError):
@@ -31,6 +32,8 @@ class BatchPass:
         count: of what counts in all micro-batches.
         theta, alpha: the parameters to differentiate by.
         seed: of the dropout.
+        processes: those that share the batch; ``batches`` are this one's part, ``count`` is of all.
+        idle: runs of the model that count for nothing, made where the others still have micro-batches to run.
     """
 
     name: str
@@ -41,19 +44,22 @@ class BatchPass:
     alpha: Sequence[Tensor]
     seed: int
     device: torch.device
+    processes: Processes = ALONE
+    idle: Sequence[Callable[[bool], Tensor]] = ()
 
     def __call__(self, *, theta_gradient: bool) -> PassResult:
         """Run it at the current theta and alpha.
 
         Raises:
-            FloatingPointError: nothing counts, or the loss or a gradient is not finite.
+            FloatingPointError: nothing counts, or the loss or a gradient is not finite, in every process alike.
+            ProcessError: another process failed.
         """
         if self.count == 0:
             raise FloatingPointError(f"the {self.name} loss counts nothing in this batch: every position is masked")
         wanted = [*self.alpha, *(self.theta if theta_gradient else ())]
         gradients = [torch.zeros_like(p) for p in wanted]
         value = torch.zeros((), dtype=torch.float64, device=self.device)
-        with fixed_randomness(self.seed, self.device):
+        with self.processes.summed(value, *gradients), fixed_randomness(self.seed, self.device):
             for batch in self.batches:
                 total = self.total(batch, theta_gradient)
                 value += total.detach().double()
@@ -62,6 +68,10 @@ class BatchPass:
                     for kept, part in zip(gradients, parts, strict=True):
                         if part is not None:
                             kept += part
+            for run in self.idle:
+                total = run(theta_gradient)
+                if wanted and total.requires_grad:
+                    torch.autograd.grad(total, wanted, allow_unused=True)
         mean = value.item() / self.count
         if not math.isfinite(mean):
             raise FloatingPointError(f"the {self.name} loss is {mean}")

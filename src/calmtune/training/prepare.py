@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from torch import nn
 from transformers import set_seed
 
 from calmtune.data.prompts import EncodedItem, Renderer
+from calmtune.data.rows import MultipleChoice
+from calmtune.data.shuffled import shuffled_options
 from calmtune.training.arguments import CalmConfig
 from calmtune.training.datasets import (
     Example,
@@ -18,8 +21,10 @@ from calmtune.training.datasets import (
     choose_level,
     encode,
     fingerprint,
+    is_open,
     read_data_sets,
     refuse_bare,
+    refuse_for_open,
     refuse_overlap,
 )
 from calmtune.training.levels import Level
@@ -33,6 +38,7 @@ class PreparedData:
     Attributes:
         train, upper: S_T and S_V as the level needs them. calibration: labelled items with their options.
         evaluation: rows for :meth:`CalmTrainer.evaluate`, or None.
+        shuffled: calibration questions under foreign options, where ``eta: auto`` reads some.
     """
 
     level_name: LevelName
@@ -41,10 +47,11 @@ class PreparedData:
     upper: Sequence[Example]
     calibration: Sequence[EncodedItem]
     evaluation: Sequence[Example] | None
+    shuffled: Sequence[EncodedItem] = ()
 
     def identity(self) -> dict[str, str]:
         """Fingerprints by name, of what a resumed run must share."""
-        return {name: fingerprint(getattr(self, name)) for name in ("train", "upper", "calibration")}
+        return {name: fingerprint(getattr(self, name)) for name in ("train", "upper", "calibration", "shuffled")}
 
 
 def prepare_data(
@@ -58,10 +65,18 @@ def prepare_data(
     """
     rows = read_data_sets(args, train, upper, calibration)
     if args.method in ("cft", "rcft"):
-        refuse_bare(rows["train_dataset"], args.method)
+        refuse_bare(rows["train_dataset"], args.method, open_too=args.method == "cft")
+    refuse_for_open(args, rows["upper_dataset"])
+    unanswerable = _shuffled(args, rows["calibration_dataset"])
     name = choose_level(args.method_level, [*rows["train_dataset"], *rows["upper_dataset"]])
     encoded = {
-        key: encode(part, renderer, "options" if key == "calibration_dataset" else name, args.max_length)
+        key: encode(
+            part,
+            renderer,
+            "options" if key == "calibration_dataset" else name,
+            args.max_length,
+            upper=key == "upper_dataset",
+        )
         for key, part in rows.items()
     }
     refuse_overlap(rows, encoded)
@@ -73,8 +88,25 @@ def prepare_data(
     items = labelled if name == "options" else []
     if args.has_upper_level and args.adjustment == "vector":
         _refuse_wider([*below, *above], items)
-    level = make_level(args, name, [*below, *above, *items, *(more or ())])
-    return PreparedData(name, level, below, above, labelled, more)  # type: ignore[arg-type]
+    examples = [*below, *above, *items, *(more or ())]
+    level = make_level(args, name, examples, open_questions=is_open(rows["upper_dataset"]))
+    foreign = encode(unanswerable, renderer, "options", args.max_length)
+    return PreparedData(name, level, below, above, labelled, more, foreign)  # type: ignore[arg-type]
+
+
+def _shuffled(args: CalmConfig, rows: Sequence[Any]) -> list[MultipleChoice]:
+    """The calibration questions under foreign options, for the share that ``eta_shuffled`` gives them."""
+    if not args.eta_shuffled:
+        return []
+    plain = [row for row in rows if isinstance(row, MultipleChoice)]
+    found = shuffled_options(plain, args.seed)
+    if 2 * len(found) < len(rows) or not found:
+        raise ValueError(
+            f"eta_shuffled: only {len(found)} of {len(rows)} calibration rows can stand under the options of another "
+            "(it needs rows that are not encoded yet, with as many options, none of them the right answer); give other "
+            "rows, or eta_shuffled: 0"
+        )
+    return found
 
 
 def _refuse_wider(trained: Sequence[Any], labelled: Sequence[EncodedItem]) -> None:
@@ -112,12 +144,30 @@ def refuse_unsupported(args: CalmConfig, more: Mapping[str, Any]) -> None:
         more: further arguments for ``transformers.Trainer``.
 
     Raises:
-        ValueError: several processes or devices, or functions that would never be called.
+        ValueError: several devices in one process, or functions that would never be called.
     """
-    if args.n_gpu > 1 or args.world_size > 1:
+    if args.n_gpu > 1:
         raise ValueError(
-            f"{args.world_size} processes and {args.n_gpu} GPUs a process found, but one process on one device is "
-            "what is supported so far; set CUDA_VISIBLE_DEVICES to one device and start one process"
+            f"{args.n_gpu} GPUs in one process found, which torch's DataParallel would share: it adds up gradients out "
+            f"of sight, and lambda needs them; start one process a GPU with `accelerate launch --num_processes "
+            f"{args.n_gpu} ...`, or set CUDA_VISIBLE_DEVICES to one device"
+        )
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started > 1 and args.world_size == 1:
+        raise ValueError(
+            f"the launcher started {started} processes, but each would train by itself; set use_cpu: true where "
+            "there is no GPU"
+        )
+    if args.world_size > 1 and args.auto_find_batch_size:
+        raise ValueError(
+            "auto_find_batch_size: a process that runs out of memory would take a smaller batch than the others; with "
+            f"{args.world_size} processes set per_device_train_batch_size, or leave it to one process to find it"
+        )
+    launched = [name for name in ("DEEPSPEED", "MEGATRON_LM") if os.environ.get(f"ACCELERATE_USE_{name}") == "true"]
+    if launched:
+        raise ValueError(
+            f"accelerate was told to use {launched[0]}, which hides the gradients that lambda is made of; launch with "
+            "a configuration of plain data parallelism (configs/accelerate/ddp.yaml)"
         )
     unread = [key for key in ("compute_loss_func", "compute_metrics") if more.get(key) is not None]
     if unread:

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer
 from transformers.trainer_utils import rotate_checkpoints
 
-from calmtune.data.prompts import PromptStyle, Renderer
+from calmtune.data.prompts import Renderer
 from calmtune.modeling.calibration_files import load_calibration, save_calibration, write_json
 from calmtune.modeling.loading import describe_base
 from calmtune.modeling.reading import check_readable
 from calmtune.training.answer_levels import RegularisedAnswerLevel
 from calmtune.training.arguments import CalmConfig
+from calmtune.training.before_seen import BeforeSeen
 from calmtune.training.callbacks import StepHooks
 from calmtune.training.checkpoint import (
     STATE_FILE,
@@ -40,9 +43,11 @@ from calmtune.training.levels import letter_summary, mean_losses
 from calmtune.training.optimizer import PairedOptimizer
 from calmtune.training.passes import NonFiniteError, assign_gradients
 from calmtune.training.prepare import prepare_data, refuse_unsupported, with_adapter
-from calmtune.training.setup import make_adjustment, make_controller, make_lower
+from calmtune.training.processes import Processes, checksum
+from calmtune.training.setup import make_adjustment, make_controller, make_lower, make_own_answers
+from calmtune.training.sharding import shard_base, wants_sharding, without_accelerates_own
 from calmtune.training.steps import MethodStep
-from calmtune.training.streams import EpochSampler
+from calmtune.training.streams import EpochSampler, micro_batches, rank_loader
 from calmtune.training.watch import Watch
 from calmtune.training.window import LogWindow
 
@@ -93,10 +98,11 @@ class CalmTrainer(Trainer):
         if processing_class is None:
             raise ValueError("processing_class is missing: give the model's tokenizer")
         refuse_unsupported(args, kwargs)
+        sharded = wants_sharding(args)
         own_name = str(getattr(getattr(model, "config", None), "_name_or_path", ""))
         self.base_description = describe_base(model, model_name or own_name, model_revision)
         model = with_adapter(model, args, peft_config)
-        self.renderer = Renderer(processing_class, PromptStyle(args.scoring, args.template, args.system_prompt))
+        self.renderer = Renderer(processing_class, args.prompt_style)
         data = prepare_data(args, self.renderer, train_dataset, upper_dataset, calibration_dataset, eval_dataset)
         self.level_name, self.level, self.upper_examples = data.level_name, data.level, data.upper
         if args.device.type == "cpu":
@@ -112,6 +118,11 @@ class CalmTrainer(Trainer):
             processing_class=processing_class,
             **kwargs,
         )
+        if sharded:
+            shard_base(self.model)
+            # transformers then neither wraps the model in DDP nor moves it
+            self.is_distributed_loading_by_transformers = True
+        self.processes = Processes.current(args.device, lockstep=sharded)
         self.has_evaluation_rows = data.evaluation is not None
         self.adjustment = make_adjustment(args, self.level, self.model)
         self.lower = make_lower(args, self.level)
@@ -123,8 +134,12 @@ class CalmTrainer(Trainer):
             pad_id,
             self._prepare_inputs,  # type: ignore[arg-type]
             self.accelerator.autocast,
+            self.processes,
         )
-        self.watch = Watch(args, self.model, self.adjustment, held_out, make_controller(args))
+        foreign = replace(held_out, items=data.shuffled)
+        self.watch = Watch(
+            args, self.model, self.adjustment, held_out, make_controller(args), foreign, BeforeSeen(self.processes)
+        )
         self.e_step: EStep | None = None
         if isinstance(self.lower, RegularisedAnswerLevel):
             self.e_step = EStep(args, self.model, self.lower, replace(held_out, items=data.train))
@@ -139,10 +154,16 @@ class CalmTrainer(Trainer):
             self.accelerator.autocast,
             self._task_update,
             self.watch.controller,
+            make_own_answers(
+                args, self.level, self.model, self.adjustment, processing_class, self.accelerator.autocast
+            ),
+            self.processes,
+            data.train[0],
         )
         if args.method == "calm":  # other bilevel tools differentiate twice, which many attention kernels can't
             logger.info("bilevel solver: first order (BOME), no second derivative; any attention kernel will do")
         self.data_identity = data.identity()
+        self._order: EpochSampler | None = None
         self._pending: list[Any] = []
         self._seen = 0
         self._bad_steps = 0
@@ -156,6 +177,15 @@ class CalmTrainer(Trainer):
 
     def _theta(self) -> list[Tensor]:
         return self.method_step.theta
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """accelerate's, which is not to shard anything: :func:`shard_base` does."""
+        with without_accelerates_own():
+            super().create_accelerator_and_postprocess()
+
+    def _defer_fsdp_gradient_reduction(self) -> AbstractContextManager[None]:
+        """No weight that FSDP2 manages has a gradient."""
+        return nullcontext()
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """theta's optimizer as transformers makes it, joined by alpha's own."""
@@ -172,11 +202,21 @@ class CalmTrainer(Trainer):
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         return EpochSampler(len(data), seed)
 
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """This process's micro-batches; accelerate would repeat examples where they can't be dealt out evenly."""
+        if self.processes.count == 1:
+            return super().get_train_dataloader()
+        self._order = self._get_train_sampler()
+        return rank_loader(self.train_dataset, self._order, self.data_collator, self.args, self.processes)
+
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], None]:
         """The micro-batches of one optimizer step, remembered so that the step sees them all at once."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         self._pending, self._seen = batches, 0
         return batches, None
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> None:
+        """Counted by the levels; transformers would count labels, and wait for processes that have none."""
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Nothing until the last micro-batch, then the whole step; returns the lower loss, nats."""
@@ -184,9 +224,11 @@ class CalmTrainer(Trainer):
         if self._seen < len(self._pending):
             return torch.zeros((), device=self.args.device)
         model.train()
-        batches = [self._prepare_inputs(batch) for batch in self._pending]
+        batches = [self._prepare_inputs(batch) for batch in self._pending if batch["ids"]]
         if self.state.global_step == 0:
-            check_readable(self.model, batches[0])
+            with self.processes.summed():
+                if batches or self.processes.lockstep:
+                    check_readable(self.model, batches[0] if batches else self._batch([self.train_dataset[0]]))
         try:
             value = self._step(batches)
         except FloatingPointError as error:
@@ -198,12 +240,16 @@ class CalmTrainer(Trainer):
         step = self.state.global_step
         self._window.set(self.watch.before_step(step))
         direction = self.method_step(batches, step, logs=self._logs_next())
+        if (seen := getattr(self.level, "seen", None)) is not None:
+            self.watch.before_seen.add(list(seen.values()))
+            seen.clear()
         assign_gradients(self._theta(), direction.theta)
         if direction.alpha and self.adjustment is not None:
             assign_gradients(self.adjustment.parameters(), direction.alpha)
         self._window.add({"lower_loss": direction.lower, **direction.logs})
-        if self.method_step.sums:
-            self._window.set({name: total / count for name, (total, count) in self.method_step.sums.items()})
+        if self.method_step.sums is not None:
+            sums = self.processes.merged(self.method_step.sums)
+            self._window.set({name: total / count for name, (total, count) in sums.items()})
         return direction.lower
 
     def _task_update(self, gradients: tuple[Tensor, ...]) -> None:
@@ -228,9 +274,11 @@ class CalmTrainer(Trainer):
         for parameter in [*self._theta(), *([] if self.adjustment is None else self.adjustment.parameters())]:
             parameter.grad = None
         self._bad_steps += 1
-        ids = [identity for batch in batches for identity in batch["ids"]]
+        parts = self.processes.gather([identity for batch in batches for identity in batch["ids"]])
+        ids = [identity for part in parts for identity in part]
         message = f"step {self.state.global_step + 1} skipped: {reason}; its lower batch was {ids}"
-        logger.warning(message)
+        if self.processes.is_main:
+            logger.warning(message)
         if self._bad_steps >= self.args.max_bad_steps:
             self._fatal = (
                 f"{message}. {self._bad_steps} such steps (max_bad_steps); lower the learning rates or look at these "
@@ -260,8 +308,9 @@ class CalmTrainer(Trainer):
             )
         metrics: dict[str, float] = {}
         if examples is not None:
-            batches = map(self._prepare_inputs, self.get_eval_dataloader(examples))  # type: ignore[arg-type]
-            metrics |= mean_losses(self.model, self.level, self.adjustment, batches, self.accelerator.autocast)
+            pieces = self.processes.dealt(micro_batches(examples, self.args.eval_batch_size))
+            batches, autocast = map(self._batch, pieces), self.accelerator.autocast
+            metrics |= mean_losses(self.model, self.level, self.adjustment, batches, autocast, self.processes)
         if self.watch.held_out.items and eval_dataset is None:
             metrics |= self.watch.selection()
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
@@ -302,6 +351,8 @@ class CalmTrainer(Trainer):
         }
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        if not self.args.should_save:
+            return
         folder = Path(output_dir or self.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         # loading insists on the very same base, so its embeddings need not go along with an adapter
@@ -313,14 +364,29 @@ class CalmTrainer(Trainer):
     def _identity(self) -> dict[str, Any]:
         """Everything that a resumed run must share with the run it continues."""
         adapters = {name: config.to_dict() for name, config in getattr(self.model, "peft_config", {}).items()}
-        return run_identity(self.args.to_dict(), self.data_identity, self.base_description, adapters)
+        return run_identity(
+            self.args.to_dict(), self.data_identity, self.base_description, adapters, self.processes.count
+        )
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self._check_same()
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
         finally:
             self.args.save_total_limit = limit
+        self.processes.wait()  # for the files of every process
+        with self.processes.summed():
+            if self.args.should_save:
+                self._mark_whole(trial, limit)
+
+    def _check_same(self) -> None:
+        """Theta and alpha must not drift apart; what they are made of is the same everywhere."""
+        if self.processes.count > 1:
+            alpha = [] if self.adjustment is None else list(self.adjustment.parameters())
+            self.processes.check_same(checksum([*alpha, *self._theta()]), "the trained parameters")
+
+    def _mark_whole(self, trial: Any, limit: int | None) -> None:
         run = Path(self._get_output_dir(trial=trial))
         folder = run / f"checkpoint-{self.state.global_step}"
         state = {
@@ -378,12 +444,16 @@ class CalmTrainer(Trainer):
 
     def _begin(self) -> None:
         """The loop is about to start: measure where the model stands, or put a resumed run's counters back."""
+        self.processes.check_same(self._identity(), "the settings or the data")
+        self._check_same()
         if self._restored is not None:
             self._restore_logs()
         else:
             self.watch.start()
 
     def _begin_epoch(self, epoch: int) -> None:
+        if self._order is not None:
+            self._order.set_epoch(epoch)
         if self.e_step is not None:
             self.e_step.run(epoch, self.state.max_steps - self.state.global_step)
 
