@@ -1,22 +1,33 @@
 """The record between scoring and metrics: what a model said about each item, kept once and never recomputed.
 
-A predictions file is JSON Lines. The first line holds the settings that produced it, every further line one item, so
-that a run that was interrupted keeps what it had and goes on where it stopped. Python's ``repr`` of a float32 cast to
-float is exact, so reading a file gives back the very numbers that were written.
+A predictions file is JSON Lines (:mod:`calmtune.jsonl`): the settings first, then one item a line, so that a run that
+was interrupted keeps what it had and goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from calmtune.jsonl import (
+    RecordKind,
+    append_records,
+    check_distinct,
+    is_count,
+    is_number,
+    is_text,
+    list_of,
+    load_records,
+    open_records,
+    save_records,
+)
 
 FORMAT = "calmtune-predictions/1"
 
@@ -72,11 +83,7 @@ class Predictions(Sequence[Prediction]):
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        seen: set[str] = set()
-        for item in self.items:
-            if item.id in seen:
-                raise ValueError(f"item {item.id!r} occurs twice; ids must be unique within one set of predictions")
-            seen.add(item.id)
+        check_distinct((item.id for item in self.items), "predictions")
 
     def __len__(self) -> int:
         return len(self.items)
@@ -166,51 +173,18 @@ class Predictions(Sequence[Prediction]):
 
 
 def open_predictions(path: Path, meta: Mapping[str, Any]) -> tuple[Prediction, ...]:
-    """Start a predictions file, or read what an interrupted run left in it.
-
-    A last line cut short by a crash is removed. Settings that differ from the file's are refused.
-
-    Returns:
-        The items already on disk (empty for a new file).
-
-    Raises:
-        ValueError: the file was made with other settings; the message names each difference.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.stat().st_size == 0:
-        path.write_text(_line({"format": FORMAT, "meta": dict(meta)}), encoding="utf-8")
-        return ()
-    text = path.read_bytes()
-    if not text.endswith(b"\n"):
-        text = text[: text.rfind(b"\n") + 1]
-        path.write_bytes(text)
-    if not text:
-        return open_predictions(path, meta)
-    existing = load_predictions(path)
-    wanted = json.loads(json.dumps(dict(meta)))
-    keys = [key for key in sorted({*wanted, *existing.meta}) if wanted.get(key) != existing.meta.get(key)]
-    if keys:
-        changes = "; ".join(
-            f"{key}: file has {existing.meta.get(key)!r}, asked for {wanted.get(key)!r}" for key in keys
-        )
-        raise ValueError(f"{path} was made with other settings ({changes}). Delete it, or write to another place.")
-    return existing.items
+    """Start a predictions file, or read what an interrupted run left in it; see :func:`calmtune.jsonl.open_records`."""
+    return open_records(path, _KIND, meta)
 
 
 def append_predictions(path: Path, items: Iterable[Prediction]) -> None:
-    """Add items to a file made by :func:`open_predictions`; on disk when the call returns."""
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(_line(_to_json(item)) for item in items)
-        file.flush()
+    """Add items to a file made by :func:`open_predictions`."""
+    append_records(path, _KIND, items)
 
 
 def save_predictions(path: Path, predictions: Predictions) -> None:
     """Write a whole set of predictions, replacing ``path`` in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(path.suffix + ".partial")
-    temporary.write_text(_line({"format": FORMAT, "meta": dict(predictions.meta)}), encoding="utf-8")
-    append_predictions(temporary, predictions.items)
-    temporary.replace(path)
+    save_records(path, _KIND, predictions.meta, predictions.items)
 
 
 def load_predictions(path: Path) -> Predictions:
@@ -219,46 +193,8 @@ def load_predictions(path: Path) -> Predictions:
     Raises:
         ValueError: not such a file, or a broken line; the message names the line.
     """
-    # split on "\n" alone: JSON may hold U+2028 and friends, which str.splitlines would cut at
-    lines = enumerate(path.read_bytes().split(b"\n"), start=1)
-    records = [(number, _parsed(line, f"{path}:{number}")) for number, line in lines if line]
-    header = records[0][1] if records else {}
-    if header.get("format") != FORMAT or not isinstance(header.get("meta"), dict):
-        raise ValueError(
-            f"{path}: expected a first line with format {FORMAT!r} and meta; is this a predictions file? If it was "
-            "damaged, delete it and evaluate again"
-        )
-    items = []
-    for number, record in records[1:]:
-        try:
-            items.append(_from_json(record))
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}; delete the file and evaluate again") from error
-    try:
-        return Predictions(tuple(items), header["meta"])
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _parsed(line: bytes, where: str) -> dict[str, Any]:
-    """One line as a JSON object.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    try:
-        record = json.loads(line.decode("utf-8"))
-    except ValueError as error:  # covers UnicodeDecodeError and JSONDecodeError
-        raise ValueError(f"{where}: not valid UTF-8 JSON ({error})") from error
-    except RecursionError:
-        raise ValueError(f"{where}: nested too deeply to be a prediction") from None
-    if not isinstance(record, dict):
-        raise ValueError(f"{where}: expected a JSON object, got {type(record).__name__}")
-    return record
-
-
-def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    meta, items = load_records(path, _KIND)
+    return Predictions(items, meta)
 
 
 def _to_json(item: Prediction) -> dict[str, Any]:
@@ -273,42 +209,7 @@ def _to_json(item: Prediction) -> dict[str, Any]:
     return record
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _list_of(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(test, value))
-
-
-# a line's fields: the test of its value, what is expected, and whether it must be there
-_FIELDS: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
-    "id": (_is_text, "text", True),
-    "domain": (_is_text, "text", True),
-    "label": (_is_count, "a whole number", True),
-    "scores": (_list_of(_is_number), "a list of numbers", True),
-    "adjusted": (_list_of(_is_number), "a list of numbers", False),
-    "option_mass": (_is_number, "a number", False),
-    "token_entropy": (_is_number, "a number", False),
-    "tokens": (_list_of(_is_count), "a list of whole numbers", False),
-}
-
-
 def _from_json(record: Mapping[str, Any]) -> Prediction:
-    for name, (test, expected, needed) in _FIELDS.items():
-        if name not in record:
-            if needed:
-                raise ValueError(f"the field {name!r} is missing")
-        elif not test(record[name]):
-            raise ValueError(f"the field {name!r} is {record[name]!r:.60}; expected {expected}")
     return Prediction(
         id=record["id"],
         domain=record["domain"],
@@ -319,3 +220,16 @@ def _from_json(record: Mapping[str, Any]) -> Prediction:
         token_entropy=record.get("token_entropy", math.nan),
         tokens=tuple(record.get("tokens", ())),
     )
+
+
+_FIELDS = {
+    "id": (is_text, "text", True),
+    "domain": (is_text, "text", True),
+    "label": (is_count, "a whole number", True),
+    "scores": (list_of(is_number), "a list of numbers", True),
+    "adjusted": (list_of(is_number), "a list of numbers", False),
+    "option_mass": (is_number, "a number", False),
+    "token_entropy": (is_number, "a number", False),
+    "tokens": (list_of(is_count), "a list of whole numbers", False),
+}
+_KIND = RecordKind(FORMAT, "a prediction", "predictions", "evaluate again", _FIELDS, _to_json, _from_json)

@@ -8,12 +8,13 @@ from peft import LoraConfig, get_peft_model
 
 import tiny
 from calmtune.bilevel.adjustment import LogitAdjustment
-from calmtune.data.encoding import tree_length
 from calmtune.data.prompts import PromptStyle, Renderer
 from calmtune.data.rows import MultipleChoice
 from calmtune.modeling.reading import adjust_options, eval_mode, option_scores
 from calmtune.predictions import load_predictions
-from calmtune.scoring.options import plan_batches, score_items
+from calmtune.scoring.batches import plan_batches
+from calmtune.scoring.options import score_items
+from calmtune.scoring.tries import trie_length
 
 VOCAB = 64
 WORDS = ("blue", "green", "red", "deep")
@@ -185,7 +186,7 @@ def test_batches_keep_within_the_budget_and_never_mix_scorings():
         assert sorted(index for batch in batches for index in batch) == list(range(len(items)))
         for batch in batches:
             assert len({items[index].scoring for index in batch}) == 1
-            size = len(batch) * max(tree_length(items[index]) for index in batch)
+            size = len(batch) * max(trie_length(items[index]) for index in batch)
             assert size <= budget or len(batch) == 1
     assert len(plan_batches(items, 10**6)) == 2
     with pytest.raises(ValueError, match="batch_tokens"):
@@ -305,16 +306,16 @@ def stop_after(count):
 @pytest.mark.parametrize("count", [1, 4, 7, 9])
 def test_an_interrupted_run_goes_on_and_writes_the_same_file(tmp_path, count):
     model, rendered = tiny.tiny_llama(VOCAB), renderer()
-    whole = score_items(model, ROWS, rendered, batch_tokens=70, path=tmp_path / "whole.jsonl")
+    whole = score_items(model, ROWS, rendered, batch_tokens=40, path=tmp_path / "whole.jsonl")
     part = tmp_path / "part.jsonl"
     with pytest.raises(InterruptedError):
-        score_items(model, ROWS, rendered, batch_tokens=70, path=part, progress=stop_after(count))
+        score_items(model, ROWS, rendered, batch_tokens=40, path=part, progress=stop_after(count))
     kept = load_predictions(part)
     assert count <= len(kept)
     assert (len(kept) < len(ROWS)) == (count < len(ROWS))
     counts = []
     resumed = score_items(
-        model, ROWS, rendered, batch_tokens=70, path=part, progress=lambda done, total: counts.append((done, total))
+        model, ROWS, rendered, batch_tokens=40, path=part, progress=lambda done, total: counts.append((done, total))
     )
     assert part.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert repr(resumed) == repr(whole) == repr(load_predictions(part))
@@ -324,7 +325,7 @@ def test_an_interrupted_run_goes_on_and_writes_the_same_file(tmp_path, count):
 
 def test_a_batch_cut_in_the_middle_is_completed_with_the_same_numbers(tmp_path):
     model, rendered, path = tiny.tiny_llama(VOCAB), renderer(), tmp_path / "said.jsonl"
-    score_items(model, ROWS, rendered, path=path)
+    score_items(model, ROWS, rendered, batch_tokens=10**4, path=path)
     whole = path.read_bytes()
     lines = whole.split(b"\n")
     path.write_bytes(b"\n".join(lines[:4]) + b"\n" + lines[4][:20])
@@ -332,7 +333,7 @@ def test_a_batch_cut_in_the_middle_is_completed_with_the_same_numbers(tmp_path):
     model.model.register_forward_pre_hook(
         lambda module, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    score_items(model, ROWS, rendered, path=path)
+    score_items(model, ROWS, rendered, batch_tokens=10**4, path=path)
     assert path.read_bytes() == whole
     # in the batch they would have been in, not in a smaller one that rounds differently
     assert max(sizes) == len(ROWS)

@@ -10,7 +10,9 @@ from .binned import (
     overconfidence_gap,
     reliability_table,
 )
+from .blocks import ClasswiseError, ConfidenceError
 from .bootstrap import Interval, PairedDifference, bootstrap_interval, null_band, paired_difference
+from .many_items import bootstrap_many, compare_many
 from .proper import (
     BrierDecomposition,
     brier_decomposition,
@@ -23,6 +25,7 @@ from .ranking import aurc, auroc, risk_at_coverage
 from .semantic import SemanticConfidence, semantic_confidence, semantic_ece, semantic_entropy
 from .semantic_figures import Abstention, SemanticSummary, semantic_abstention, semantic_summary
 from .semantic_sensitivity import BudgetPoint, ClassRuleSensitivity, class_rule_sensitivity, semantic_curve
+from .shift import ShiftTest, two_sample_test
 from .smooth import smooth_ece, smooth_ece_at
 
 __all__ = [
@@ -30,20 +33,25 @@ __all__ = [
     "BrierDecomposition",
     "BudgetPoint",
     "ClassRuleSensitivity",
+    "ClasswiseError",
+    "ConfidenceError",
     "Interval",
     "PairedDifference",
     "ReliabilityTable",
     "SemanticConfidence",
     "SemanticSummary",
+    "ShiftTest",
     "accuracy",
     "aurc",
     "auroc",
     "bootstrap_interval",
+    "bootstrap_many",
     "brier_decomposition",
     "brier_score",
     "class_rule_sensitivity",
     "classwise_brier_decomposition",
     "classwise_ece",
+    "compare_many",
     "debiased_ece",
     "expected_calibration_error",
     "maximum_calibration_error",
@@ -62,4 +70,5 @@ __all__ = [
     "smooth_ece",
     "smooth_ece_at",
     "softmax",
+    "two_sample_test",
 ]

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .bins import Binning, Bins, assign_bins, edge_tolerance
-from .checks import Floats, Ints, check_confidence_and_correct, check_labels, check_probabilities
+from .blocks import ClasswiseError, ConfidenceError
+from .checks import Floats, Ints, check_confidence_and_correct
 
 # Two-sided 95 % point of the standard normal.
 _WILSON_Z = 1.959963984540054
@@ -116,10 +117,11 @@ def expected_calibration_error(
 
     Source: Naeini, Cooper and Hauskrecht (2015); Guo et al. (2017), eq. 3.
     """
+    if binning == "width":
+        return ConfidenceError(confidence, correct, n_bins).value()
     tolerance = edge_tolerance(np.asarray(confidence).dtype)
     confidence, correct = check_confidence_and_correct(confidence, correct)
-    bins = assign_bins(confidence, tolerance, n_bins, binning)
-    return _weighted_gap(confidence, correct, bins)
+    return _weighted_gap(confidence, correct, assign_bins(confidence, tolerance, n_bins, binning))
 
 
 def maximum_calibration_error(
@@ -176,16 +178,7 @@ def classwise_ece(
 
     Source: Kull et al. (2019); Nixon et al. (2019).
     """
-    tolerance = edge_tolerance(np.asarray(probabilities).dtype)
-    probabilities = check_probabilities(probabilities)
-    labels = check_labels(labels, *probabilities.shape)
-    options = _check_options(n_options, probabilities, labels)
-    total = 0.0
-    for k in range(int(options.max())):
-        has = options > k
-        p = probabilities[has, k]
-        total += _weighted_gap(p, (labels[has] == k).astype(np.float64), assign_bins(p, tolerance, n_bins, "width"))
-    return total / int(options.max())
+    return ClasswiseError(probabilities, labels, n_bins, n_options).value()
 
 
 def debiased_ece(
@@ -274,23 +267,3 @@ def overconfidence_gap(confidence: ArrayLike, correct: ArrayLike) -> float:
 def _weighted_gap(confidence: Floats, target: Floats, bins: Bins) -> float:
     # n_b |acc_b - conf_b| is the bin's |sum of target - confidence|: no division, so an empty bin adds 0, never NaN
     return float(np.abs(np.bincount(bins.item, weights=target - confidence)).sum() / len(confidence))
-
-
-def _check_options(n_options: ArrayLike | None, probabilities: Floats, labels: Ints) -> Ints:
-    n, k = probabilities.shape
-    if n_options is None:
-        return np.full(n, k, dtype=np.int64)
-    values = np.asarray(n_options)
-    if values.shape != (n,) or values.dtype.kind not in "iu":
-        raise ValueError(f"n_options: expected integers of shape ({n},), got {values.dtype} of shape {values.shape}")
-    beyond = np.arange(k) >= values[:, None]
-    checks = (
-        ((values < 1) | (values > k), f"expected 1 .. {k} options"),
-        (labels >= values, "its label is not one of its options"),
-        ((np.where(beyond, probabilities, 0.0) > 0).any(axis=1), "an option it does not have has probability above 0"),
-    )
-    for bad, reason in checks:
-        if bad.any():
-            index = int(np.argmax(bad))
-            raise ValueError(f"n_options[{index}] is {values[index]}: {reason}")
-    return values.astype(np.int64)

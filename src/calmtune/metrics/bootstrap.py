@@ -77,7 +77,7 @@ def bootstrap_interval(
     Source: Efron and Tibshirani (1993), chapters 13 and 14.
     """
     data = _check_arrays(arrays)
-    _check_settings(level, n_resamples)
+    check_settings(level, n_resamples)
     if method not in ("percentile", "bca"):
         raise ValueError(f"method: expected 'percentile' or 'bca', got {method!r}")
     n = len(data[0])
@@ -130,7 +130,7 @@ def paired_difference(
     Source: Efron and Tibshirani (1993), chapters 13 and 15.
     """
     a, b = _check_arrays(arrays_a), _check_arrays(arrays_b)
-    _check_settings(level, n_resamples)
+    check_settings(level, n_resamples)
     if [array.shape for array in a] != [array.shape for array in b]:
         raise ValueError(
             f"paired arrays: expected the same shapes, got {[x.shape for x in a]} and {[x.shape for x in b]}; "
@@ -190,7 +190,7 @@ def null_band(
     """
     values_in = np.asarray(confidence)
     checked = check_confidence(values_in)
-    _check_settings(level, n_resamples)
+    check_settings(level, n_resamples)
     rng = np.random.default_rng(seed)
     values = np.empty(n_resamples)
     for i in range(n_resamples):
@@ -217,7 +217,8 @@ def _check_arrays(arrays: Sequence[ArrayLike]) -> list[Array]:
     return data
 
 
-def _check_settings(level: float, n_resamples: int) -> None:
+def check_settings(level: float, n_resamples: int) -> None:
+    """Refuse a level outside (0, 1) and fewer than one resample."""
     check_count(n_resamples, "n_resamples")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level: expected a share in (0, 1), got {level!r}")

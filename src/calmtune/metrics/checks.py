@@ -15,12 +15,13 @@ ROW_SUM_TOLERANCE = 1e-4
 """Rows of probabilities must sum to 1 within this."""
 
 
-def check_confidence(confidence: ArrayLike, name: str = "confidence") -> Floats:
+def check_confidence(confidence: ArrayLike, name: str = "confidence", first: int = 0) -> Floats:
     """Probabilities of one event an item, as float64 in [0, 1].
 
     Args:
         confidence: real [N], N >= 1, each in [0, 1] up to ``RANGE_TOLERANCE``.
         name: what to call the array in messages.
+        first: index of the first item, for messages, where the array is a block of a longer one.
 
     Returns:
         float64 [N], clipped to [0, 1].
@@ -33,15 +34,16 @@ def check_confidence(confidence: ArrayLike, name: str = "confidence") -> Floats:
         raise ValueError(f"{name}: expected a 1-D array, got shape {values.shape}")
     if values.size == 0:
         raise ValueError(f"{name} is empty; a metric needs at least one item")
-    return _in_unit_interval(values, name)
+    return _in_unit_interval(values, name, first)
 
 
-def check_confidence_and_correct(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
+def check_confidence_and_correct(confidence: ArrayLike, correct: ArrayLike, first: int = 0) -> tuple[Floats, Floats]:
     """Confidences and outcomes of the same items, both as float64 [N].
 
     Args:
         confidence: see :func:`check_confidence`.
         correct: bool [N], or numbers that are exactly 0 or 1.
+        first: index of the first item, for messages.
 
     Returns:
         (confidence in [0, 1], correct in {0, 1}).
@@ -49,7 +51,7 @@ def check_confidence_and_correct(confidence: ArrayLike, correct: ArrayLike) -> t
     Raises:
         ValueError: either array is wrong, or their lengths differ.
     """
-    checked = check_confidence(confidence)
+    checked = check_confidence(confidence, first=first)
     outcomes = np.asarray(correct)
     if outcomes.shape != checked.shape:
         raise ValueError(f"correct: expected shape {checked.shape} like confidence, got {outcomes.shape}")
@@ -59,15 +61,16 @@ def check_confidence_and_correct(confidence: ArrayLike, correct: ArrayLike) -> t
         bad = ~((outcomes == 0) | (outcomes == 1))
         if bad.any():
             index = int(np.argmax(bad))
-            raise ValueError(f"correct[{index}] is {outcomes[index]}; expected bool or 0/1, not class ids")
+            raise ValueError(f"correct[{first + index}] is {outcomes[index]}; expected bool or 0/1, not class ids")
     return checked, outcomes.astype(np.float64)
 
 
-def check_probabilities(probabilities: ArrayLike) -> Floats:
+def check_probabilities(probabilities: ArrayLike, first: int = 0) -> Floats:
     """Rows of class probabilities as float64 [N, K]; logits are refused because their rows do not sum to 1.
 
     Args:
         probabilities: real [N, K], K >= 2, each in [0, 1], each row summing to 1 within ``ROW_SUM_TOLERANCE``.
+        first: index of the first item, for messages.
 
     Raises:
         ValueError: empty, not 2-D, NaN, out of range or a wrong row sum; the message names the first index.
@@ -77,13 +80,13 @@ def check_probabilities(probabilities: ArrayLike) -> Floats:
         raise ValueError(f"probabilities: expected shape [N, K] with K >= 2, got {values.shape}")
     if values.shape[0] == 0:
         raise ValueError("probabilities is empty; a metric needs at least one item")
-    checked = _in_unit_interval(values, "probabilities")
+    checked = _in_unit_interval(values, "probabilities", first)
     off = np.abs(checked.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE
     if off.any():
         index = int(np.argmax(off))
         raise ValueError(
-            f"probabilities[{index}] sums to {checked[index].sum():.6g}; expected 1 within {ROW_SUM_TOLERANCE:g}. "
-            "If these are logits, pass them through calmtune.metrics.softmax first."
+            f"probabilities[{first + index}] sums to {checked[index].sum():.6g}; expected 1 within "
+            f"{ROW_SUM_TOLERANCE:g}. If these are logits, pass them through calmtune.metrics.softmax first."
         )
     return checked
 
@@ -114,12 +117,13 @@ def check_logits(logits: ArrayLike) -> Floats:
     return values
 
 
-def check_labels(labels: ArrayLike, n_items: int, n_classes: int) -> Ints:
+def check_labels(labels: ArrayLike, n_items: int, n_classes: int, first: int = 0) -> Ints:
     """Class ids as int64 [N].
 
     Args:
         labels: integers [N] in ``0 .. n_classes - 1``; bool and float are refused, since 0/1 correctness is not a
             class id.
+        first: index of the first item, for messages.
 
     Raises:
         ValueError: wrong dtype, length or range; the message names the first index.
@@ -132,7 +136,7 @@ def check_labels(labels: ArrayLike, n_items: int, n_classes: int) -> Ints:
     bad = (values < 0) | (values >= n_classes)
     if bad.any():
         index = int(np.argmax(bad))
-        raise ValueError(f"labels[{index}] is {values[index]}; expected a class id in 0 .. {n_classes - 1}")
+        raise ValueError(f"labels[{first + index}] is {values[index]}; expected a class id in 0 .. {n_classes - 1}")
     return values.astype(np.int64)
 
 
@@ -155,13 +159,14 @@ def _real(values: ArrayLike, name: str) -> NDArray[np.generic]:
     return array
 
 
-def _in_unit_interval(values: NDArray[np.generic], name: str) -> Floats:
+def _in_unit_interval(values: NDArray[np.generic], name: str, first: int = 0) -> Floats:
     checked = values.astype(np.float64)
     # written so that NaN fails the comparison too
     bad = ~((checked >= -RANGE_TOLERANCE) & (checked <= 1.0 + RANGE_TOLERANCE))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
+        shown = (first + where[0], *where[1:])
         raise ValueError(
-            f"{name}[{', '.join(map(str, where))}] is {checked[where]:.9g}; expected a probability in [0, 1]"
+            f"{name}[{', '.join(map(str, shown))}] is {checked[where]:.9g}; expected a probability in [0, 1]"
         )
     return np.clip(checked, 0.0, 1.0, out=checked)

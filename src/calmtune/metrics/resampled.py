@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .binned import _check_options
 from .bins import assign_bins, edge_tolerance
+from .blocks import check_options
 from .checks import Floats, check_confidence_and_correct, check_count, check_labels, check_probabilities
 
 # stands for inf in sums, where 0 * inf would be NaN
@@ -117,7 +117,7 @@ def class_sums(
     p = check_probabilities(probabilities)
     n, k = p.shape
     labels = check_labels(labels, n, k)
-    options = _check_options(n_options, p, labels)
+    options = check_options(n_options, p, labels)
     presence = (np.arange(k) < options[:, None]).astype(np.float64)
     n_bins = check_count(n_bins, "n_bins")
     features = np.zeros((n, k, n_bins))

@@ -88,12 +88,12 @@ def semantic_confidence(
     largest class probability; Sem2's mean is not.
 
     Args:
-        class_ids: [N][n], the class of each sample, an int or a string; n may differ between questions.
-        correct: per sample [N][n], from which the modal class's grade is read; or [N], the grades of exactly the modal
-            classes that this function returns without it.
+        class_ids: ``[N][n]``, the class of each sample, an int or a string; n may differ between questions.
+        correct: per sample ``[N][n]``, from which the modal class's grade is read; or [N], the grades of exactly the
+            modal classes that this function returns without it.
         estimator: ``"sem1"`` (n >= 1) or ``"sem2"`` (n >= 2).
         seed: of ties and half splits.
-        refused: [N][n], which samples are refusals: they become one class, whose grade is wrong.
+        refused: ``[N][n]``, which samples are refusals: they become one class, whose grade is wrong.
         ids: [N], different ints or strings, to which the draws belong; places by default.
         n_splits: R.
         within_class: ``"same"`` demands that the samples of a class have one grade; ``"any"`` takes one right sample as
@@ -172,10 +172,10 @@ def semantic_entropy(
     the class: a text that was drawn three times has its probability once. A class of probability 0 adds 0.
 
     Args:
-        class_ids: [N][n], the class of each sample.
-        log_probabilities: [N][n], ln p of each sample's whole text under the model's own distribution, nats, <= 0;
+        class_ids: ``[N][n]``, the class of each sample.
+        log_probabilities: ``[N][n]``, ln p of each sample's whole text under the model's own distribution, nats, <= 0;
             -inf is probability 0.
-        texts: [N][n], the samples' texts, or any ids that are equal for equal texts; needed with, and only with,
+        texts: ``[N][n]``, the samples' texts, or any ids that are equal for equal texts; needed with, and only with,
             ``log_probabilities``. Where one text can be spelled by several token sequences, ids of the sequences count
             each of them.
 

@@ -5,35 +5,32 @@ The scores of an item depend on the item alone: not on the batch it came in, the
 
 from __future__ import annotations
 
-import hashlib
-import json
 import string
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-import transformers
 from torch import Tensor, nn
 
-import calmtune
 from calmtune.bilevel.adjustment import LogitAdjustment
-from calmtune.data.encoding import Batch, collate_items, tree_length
 from calmtune.data.prompts import EncodedItem, Renderer
 from calmtune.data.rows import MultipleChoice
-from calmtune.modeling.loading import fingerprint
+from calmtune.jsonl import content_digest
 from calmtune.modeling.reading import (
     Normalisation,
     adjusted_scores,
     causal_lm,
-    check_readable,
     eval_mode,
     option_scores,
-    read_hidden,
 )
 from calmtune.predictions import Prediction, Predictions, append_predictions, open_predictions, save_predictions
+from calmtune.scoring.about import about_adjustment, about_model
+from calmtune.scoring.batches import halve_until_it_fits
+from calmtune.scoring.reader import ItemReader
 
 Level = Literal["options", "vocabulary"]
 Progress = Callable[[int, int], None]
@@ -47,7 +44,7 @@ def score_items(
     rows: Sequence[MultipleChoice],
     renderer: Renderer,
     *,
-    batch_tokens: int = 4096,
+    batch_tokens: int | None = None,
     adjustment: LogitAdjustment | None = None,
     level: Level = "options",
     normalisation: Normalisation = "sum",
@@ -63,7 +60,9 @@ def score_items(
         model: a causal language model, wrapped by PEFT or not; in eval mode while it scores, as it was afterwards.
         rows: with distinct ids.
         renderer: how questions are put; its tokenizer must be the model's.
-        batch_tokens: most tokens of a padded batch (a longer item is a batch by itself); changes speed and memory only.
+        batch_tokens: most tokens, padding included, that the model is given at once; a longer item is given in pieces.
+            Changes speed and memory only. None finds a number for the device. What does not fit into a GPU's memory is
+            halved until it does.
         adjustment: alpha = (l, tau), or None.
         level: what alpha has a class for: an ``options`` index, or a token of the ``vocabulary``.
         normalisation: of text scores: ``sum``, or mean per ``token`` or ``byte``. Single letters are not normalised.
@@ -89,24 +88,14 @@ def score_items(
     limit = max_length if max_length is not None else getattr(causal_lm(model).config, "max_position_embeddings", None)
     items = [renderer.multiple_choice(row, limit) for row in rows]
     _check(items, how)
-    batches = plan_batches(items, batch_tokens)
+    if batch_tokens is not None and batch_tokens < 1:
+        raise ValueError(f"batch_tokens must be >= 1, got {batch_tokens}")
     meta = _meta(model, renderer, items, how) | dict(about or {})
     done = {item.id: item for item in (open_predictions(path, meta) if path else ())}
-    pad_id = renderer.tokenizer.pad_token_id or 0  # nothing reads it
-    with eval_mode(model), torch.no_grad():
-        if len(done) < len(items):
-            check_readable(model, _collate(items[:1], pad_id, model))
-        for indices in batches:
-            encoded = [items[index] for index in indices]
-            # a batch is scored as a whole even when a part of it is done, so that every number comes from the same sums
-            if all(item.id in done for item in encoded):
-                continue
-            new = [item for item in _score(model, encoded, pad_id, how) if item.id not in done]
-            if path:
-                append_predictions(path, new)
-            done |= {item.id: item for item in new}
-            if progress:
-                progress(len(done), len(items))
+    if len(done) < len(items):
+        pad_id = renderer.tokenizer.pad_token_id or 0  # nothing reads it
+        with eval_mode(model), torch.no_grad():
+            _score_rest(ItemReader(model, items, pad_id, batch_tokens), items, done, how, path, progress)
     predictions = Predictions(tuple(done[item.id] for item in items), meta)
     if path:
         save_predictions(path, predictions)
@@ -114,26 +103,27 @@ def score_items(
     return predictions
 
 
-def plan_batches(items: Sequence[EncodedItem], batch_tokens: int) -> list[list[int]]:
-    """Indices of the items of each batch: like with like in scoring and length, the longest first.
-
-    >>> a, b = (EncodedItem(name, "", [1] * n, [[1], [2]], [1, 1], 0, "", "text") for name, n in (("a", 2), ("b", 5)))
-    >>> plan_batches([a, b, a], 8)
-    [[1], [0, 2]]
-    """
-    if batch_tokens < 1:
-        raise ValueError(f"batch_tokens must be >= 1, got {batch_tokens}")
-    order = sorted(range(len(items)), key=lambda index: (items[index].scoring, -tree_length(items[index]), index))
-    batches: list[list[int]] = []
-    for index in order:
-        first = items[batches[-1][0]] if batches else None
-        fits = first is not None and (len(batches[-1]) + 1) * tree_length(first) <= batch_tokens
-        # scores of letters are logits and of sequences log-probabilities, so the two never share a batch
-        if first is not None and fits and first.scoring == items[index].scoring:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-    return batches
+def _score_rest(
+    reader: ItemReader,
+    items: Sequence[EncodedItem],
+    done: dict[str, Prediction],
+    how: _How,
+    path: Path | None,
+    progress: Progress | None,
+) -> None:
+    """Score what is not yet ``done``, batch by batch, and put it there and into the file."""
+    score = partial(_score, reader, how)
+    for indices in reader.batches:
+        encoded = [items[index] for index in indices]
+        # a batch is scored as a whole even when a part of it is done, so that every number comes from the same sums
+        if all(item.id in done for item in encoded):
+            continue
+        new = [item for item in halve_until_it_fits(score, encoded, reader.most_tokens) if item.id not in done]
+        if path:
+            append_predictions(path, new)
+        done |= {item.id: item for item in new}
+        if progress:
+            progress(len(done), len(items))
 
 
 @dataclass(frozen=True)
@@ -152,10 +142,10 @@ class _How:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
 
 
-def _score(model: nn.Module, items: Sequence[EncodedItem], pad_id: int, how: _How) -> list[Prediction]:
-    """The predictions of one batch; one pass through the model's trunk."""
-    batch = _collate(items, pad_id, model)
-    hidden = read_hidden(model, batch)
+def _score(reader: ItemReader, how: _How, items: Sequence[EncodedItem], most_tokens: int) -> list[Prediction]:
+    """The predictions of one batch; its tokens go through the model's trunk once."""
+    model = reader.model
+    batch, hidden = reader.read(items, most_tokens)
     # letters of several tokens are scored by the sum whatever the normalisation of texts
     normalisation: Normalisation = how.normalisation if items[0].scoring == "text" else "sum"
     raw = option_scores(model, batch, normalisation=normalisation, hidden=hidden, entropy=how.token_entropy)
@@ -197,12 +187,6 @@ def _tie(scores: Tensor, items: Sequence[EncodedItem]) -> Tensor:
     return scores.gather(1, columns.to(scores.device))
 
 
-def _collate(items: Sequence[EncodedItem], pad_id: int, model: nn.Module) -> Batch:
-    device = next(model.parameters()).device
-    batch = collate_items(items, pad_id)
-    return {key: value.to(device) if isinstance(value, Tensor) else value for key, value in batch.items()}
-
-
 def _check(items: Sequence[EncodedItem], how: _How) -> None:
     if not items:
         raise ValueError("expected at least one row to score, got none")
@@ -224,36 +208,20 @@ def _check(items: Sequence[EncodedItem], how: _How) -> None:
 
 def _meta(model: nn.Module, renderer: Renderer, items: Sequence[EncodedItem], how: _How) -> dict[str, Any]:
     """What decided the scores; an interrupted run goes on only where all of it is the same."""
-    base = causal_lm(model)
-    alpha = how.adjustment
     kinds = sorted({item.scoring for item in items})
-    content = [(item.id, item.label, item.domain, item.prompt_ids, item.option_ids) for item in items]
     return {
-        "model": type(base).__name__,
-        "weights": fingerprint(model, adapters=True),
-        "dtype": str(base.dtype).removeprefix("torch."),
-        **renderer.settings(),
+        **about_model(model, renderer),
         "scored_as": kinds,
         "normalisation": how.normalisation if "text" in kinds else None,
-        "level": how.level if alpha is not None else None,
-        "adjustment": None
-        if alpha is None
-        else {"kind": alpha.kind, "form": alpha.form, "sha256": _alpha_digest(alpha)},
+        "level": how.level if how.adjustment is not None else None,
+        "adjustment": about_adjustment(how.adjustment),
         "token_entropy": how.token_entropy,
         "tie_rule": TIE_RULE,
         "n": len(items),
-        "items": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
-        "calmtune": calmtune.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        "items": content_digest(
+            [(item.id, item.label, item.domain, item.prompt_ids, item.option_ids) for item in items]
+        ),
     }
-
-
-def _alpha_digest(alpha: LogitAdjustment) -> str:
-    digest = hashlib.sha256()
-    for name, value in sorted(alpha.state_dict().items()):
-        digest.update(name.encode() + value.detach().double().cpu().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _warn_low_mass(predictions: Predictions, items: Sequence[EncodedItem]) -> None:
