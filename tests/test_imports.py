@@ -13,25 +13,60 @@ PACKAGE = Path(__file__).parents[1] / "src" / "calmtune"
 ALLOWED = {
     "bilevel": set(),
     "metrics": set(),
-    "grading": set(),
-    "predictions": set(),
+    "endpoint": set(),
+    "grading": {"endpoint"},
+    "jsonl": set(),
+    "predictions": {"jsonl"},
+    "samples": {"jsonl"},
     "schema": set(),
     "data": set(),
     "modeling": {"bilevel"},
     "methods": {"bilevel"},
-    "training": {"methods", "bilevel", "modeling", "data", "metrics"},
-    "scoring": {"data", "predictions", "modeling", "bilevel"},
+    # report: CalibrationCallback draws the report's reliability diagram
+    "training": {"methods", "bilevel", "modeling", "data", "metrics", "posthoc", "report"},
+    "scoring": {"data", "jsonl", "predictions", "samples", "endpoint", "modeling", "bilevel"},
     "posthoc": {"metrics", "predictions"},
-    "report": {"metrics", "predictions"},
-    "export": {"bilevel"},
+    "external": {"metrics", "predictions"},
+    "harness": {"metrics"},
+    "report": {"metrics", "predictions", "graded"},
+    "graded": {"jsonl"},
+    "config_scoring": set(),
+    "export": {"bilevel", "modeling", "data", "endpoint", "metrics", "predictions", "report"},
     "checks": {"schema"},
-    "config": {"schema", "checks", "training"},
-    "suite": {"schema", "config"},
-    "run_key": {"config", "data", "training"},
+    "config": {"schema", "checks", "training", "config_scoring"},
+    "suite": {"schema", "config", "config_scoring"},
+    "run_key": {"config", "config_scoring", "data", "training"},
 }
 # these stay usable, and quick to import, without torch
-NO_TORCH = ("metrics", "grading", "predictions", "report", "posthoc", "schema", "checks", "config", "suite", "run_key")
-NO_TORCH_FILES = ("data/rows.py", "data/splits.py", "data/facts.py", "data/sources.py", "data/prompts.py")
+NO_TORCH = (
+    "metrics",
+    "grading",
+    "endpoint",
+    "jsonl",
+    "predictions",
+    "samples",
+    "graded",
+    "config_scoring",
+    "report",
+    "posthoc",
+    "external",
+    "harness",
+    "schema",
+    "checks",
+    "config",
+    "suite",
+    "run_key",
+)
+NO_TORCH_FILES = (
+    "scoring/endpoint_sampling.py",
+    "scoring/sampling_settings.py",
+    "data/rows.py",
+    "data/splits.py",
+    "data/facts.py",
+    "data/sources.py",
+    "data/prompts.py",
+    "data/messages.py",
+)
 HEAVY = {"torch", "transformers", "peft", "accelerate", "datasets", "httpx"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))

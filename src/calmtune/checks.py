@@ -46,6 +46,30 @@ def range_faults(
         yield f"{key}: expected less than {below:g}, got {value:g}"
 
 
+def template_faults(template: str | None, style: str) -> Iterator[str]:
+    """What keeps a text from being a chat template, or from being used; ``style`` is the setting ``template``.
+
+    >>> list(template_faults("{% for m in messages %}{{ m.content }", "chat"))
+    ["chat_template: line 1: unexpected '}'"]
+    >>> list(template_faults("vicuna.jinja", "chat"))
+    ['chat_template: expected a Jinja template of `messages`, got a text without that word; is it a file name?']
+    """
+    if template is None:
+        return
+    if style == "plain":
+        yield "chat_template: template is plain, which uses none; leave it out, or set template: chat"
+    from jinja2 import Environment, TemplateSyntaxError
+    from jinja2.ext import loopcontrols
+
+    try:
+        Environment(extensions=[loopcontrols]).parse(template)
+    except TemplateSyntaxError as error:
+        yield f"chat_template: line {error.lineno}: {error.message}"
+        return
+    if "messages" not in template:
+        yield "chat_template: expected a Jinja template of `messages`, got a text without that word; is it a file name?"
+
+
 def folder_faults(entries: Mapping[str, schema.Value], typed: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with output_dir, which has no default; nothing where its text could not be typed."""
     folder = typed.get("output_dir")

@@ -12,16 +12,22 @@ import importlib.util
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from calmtune import checks, schema
+from calmtune.config_scoring import EvaluationSettings, SampleSettings, setting
 
 # never written to a run's folder
 SECRETS = frozenset({"hub_token"})
 BOUNDS = ("low", "high", "below")
 FILE_SUFFIXES = (".jsonl", ".csv", ".parquet")
+# beside the sections of the model and of scoring: what counts where a model is scored as it is
+SCORED_AS_IT_IS = frozenset({
+    "output_dir", "template", "system_prompt", "open_prompt", "max_length", "use_cpu", "calibration_sources", "test_id",
+    "test_ood", "calibration_limit", "test_limit", "split_seed", "overlap",
+})  # fmt: skip
 
 
 class ConfigError(ValueError):
@@ -38,34 +44,28 @@ class ConfigError(ValueError):
         super().__init__("\n  - ".join([f"the configuration {name and f'{name} '}has {count}:", *self.faults]))
 
 
-def _setting(
-    default: Any, text: str, *, low: float | None = None, high: float | None = None, below: float | None = None
-) -> Any:
-    """A dataclass field with its description and the range of its numbers; ``below`` is not in it."""
-    return field(default=default, metadata={"help": text, "low": low, "high": high, "below": below})
-
-
 @dataclass(frozen=True)
 class ModelSettings:
     """Which model, and how it is loaded."""
 
-    model_name_or_path: str = _setting(
+    model_name_or_path: str = setting(
         "smollm2-135m-instruct", "Hub name, local folder, or the built-in name of the packaged model."
     )
-    model_revision: str | None = _setting(
+    model_revision: str | None = setting(
         None, "Commit, tag or branch of a hub model; give a commit to repeat a run exactly."
     )
-    gguf_file: str | None = _setting(
+    gguf_file: str | None = setting(
         None, "Name of a GGUF file inside the model's repository or folder; loaded dequantised."
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = _setting("auto", "Number format of the weights.")
-    quantization: Literal["4bit", "8bit"] | None = _setting(
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting("auto", "Number format of the weights.")
+    quantization: Literal["4bit", "8bit"] | None = setting(
         None, "Load the base in 4 or 8 bits with bitsandbytes; needs a CUDA device."
     )
-    attn_implementation: Literal["eager", "sdpa"] | None = _setting(
+    attn_implementation: Literal["eager", "sdpa"] | None = setting(
         None, "Attention kernel; other kernels cannot keep an item's options apart."
     )
-    trust_remote_code: bool = _setting(False, "Run Python code that comes with a hub model.")
+    trust_remote_code: bool = setting(False, "Run Python code that comes with a hub model.")
+    chat_template: str | None = setting(None, "Jinja text, in the place of the tokenizer's own chat template.")
 
     def faults(self) -> Iterator[str]:
         """What is wrong with these settings wherever they are used."""
@@ -95,31 +95,29 @@ class DataSettings:
     ``hub:NAME/SPLIT``.
     """
 
-    train_sources: tuple[str, ...] = _setting((), "Sources of the training rows.")
-    upper_sources: tuple[str, ...] = _setting(
+    train_sources: tuple[str, ...] = setting((), "Sources of the training rows.")
+    upper_sources: tuple[str, ...] = setting(
         (), "Sources of the upper level's rows; if none, a share of the training rows."
     )
-    calibration_sources: tuple[str, ...] = _setting(
+    calibration_sources: tuple[str, ...] = setting(
         (), "Sources that temperatures are fitted on; if none, a share of the training rows."
     )
-    test_id: tuple[str, ...] = _setting(
+    test_id: tuple[str, ...] = setting(
         (), "Test sources from the training domain; if none, a share of the training rows."
     )
-    test_ood: tuple[str, ...] = _setting((), "Test sources from other domains.")
-    upper_share: float = _setting(0.25, "Share of the training questions held out for the upper level.", low=0, high=1)
-    calibration_share: float = _setting(
-        0.15, "Share of the training questions held out for calibration.", low=0, high=1
-    )
-    test_share: float = _setting(0.15, "Share of the training questions held out for the test.", low=0, high=1)
-    domain_limit: int | None = _setting(
+    test_ood: tuple[str, ...] = setting((), "Test sources from other domains.")
+    upper_share: float = setting(0.25, "Share of the training questions held out for the upper level.", low=0, high=1)
+    calibration_share: float = setting(0.15, "Share of the training questions held out for calibration.", low=0, high=1)
+    test_share: float = setting(0.15, "Share of the training questions held out for the test.", low=0, high=1)
+    domain_limit: int | None = setting(
         None, "Most rows of each domain taken from train_sources, before anything is held out.", low=1
     )
-    train_limit: int | None = _setting(None, "Most training rows; a random subset by split_seed.", low=1)
-    upper_limit: int | None = _setting(None, "Most rows for the upper level.", low=1)
-    calibration_limit: int | None = _setting(None, "Most rows for calibration.", low=1)
-    test_limit: int | None = _setting(None, "Most test rows of each domain.", low=1)
-    split_seed: int = _setting(0, "Seed of the splits and subsets; a question is always on the same side for a seed.")
-    overlap: Literal["error", "drop"] = _setting(
+    train_limit: int | None = setting(None, "Most training rows; a random subset by split_seed.", low=1)
+    upper_limit: int | None = setting(None, "Most rows for the upper level.", low=1)
+    calibration_limit: int | None = setting(None, "Most rows for calibration.", low=1)
+    test_limit: int | None = setting(None, "Most test rows of each domain.", low=1)
+    split_seed: int = setting(0, "Seed of the splits and subsets; a question is always on the same side for a seed.")
+    overlap: Literal["error", "drop"] = setting(
         "error", "A question in two splits: stop, or drop it from the one that learns more."
     )
 
@@ -127,10 +125,24 @@ class DataSettings:
         """What is wrong with these settings; reads no file."""
         if not self.train_sources:
             yield "train_sources: expected at least one source, got none; e.g. train_sources: [questions.jsonl]"
+        yield from self.share_faults()
+        yield from self.source_faults()
+
+    def scored_faults(self) -> Iterator[str]:
+        """What is wrong with these settings where nothing is trained."""
+        if not (self.test_id or self.test_ood):
+            yield "test_sources: expected at least one source of questions, got none; e.g. --test_sources rows.jsonl"
+        yield from self.source_faults()
+
+    def share_faults(self) -> Iterator[str]:
+        """What is wrong with the shares that are held out."""
         held_out = sum(share for _, share in self.held_out())
         if held_out >= 1:
             names = ", ".join(f"{name}_share" for name, _ in self.held_out())
             yield f"{names}: together {held_out:g}, which leaves no training rows; make one of them smaller"
+
+    def source_faults(self) -> Iterator[str]:
+        """Sources that are none, or are not there."""
         for name in ("train_sources", "upper_sources", "calibration_sources", "test_id", "test_ood"):
             for source in getattr(self, name):
                 is_file = source.endswith(FILE_SUFFIXES)
@@ -151,30 +163,15 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
-class EvaluationSettings:
-    """How a trained run is scored; what is read, and how, is set by the trainer's arguments, so that both agree."""
-
-    score_batch_tokens: int = _setting(
-        4096, "Tokens of one scoring batch; changes speed and memory, not the results.", low=1
-    )
-    n_bins: int = _setting(10, "Bins of the binned calibration errors.", low=1)
-    n_resamples: int = _setting(1000, "Bootstrap resamples behind each interval.", low=10)
-
-    def faults(self) -> Iterator[str]:
-        """Nothing beyond the ranges."""
-        return iter(())
-
-
-@dataclass(frozen=True)
 class LoraSettings:
     """The adapter, by PEFT's names."""
 
-    use_peft: bool = _setting(True, "Train a LoRA adapter; false trains all weights.")
-    lora_r: int = _setting(16, "Rank.", low=1)
-    lora_alpha: int = _setting(32, "Scale; the update is multiplied by lora_alpha / lora_r.", low=1)
-    lora_dropout: float = _setting(0.0, "Dropout before the adapter while training.", low=0, below=1)
-    lora_target_modules: str | tuple[str, ...] = _setting("all-linear", "Names of the layers that get an adapter.")
-    use_rslora: bool = _setting(False, "Scale by lora_alpha / sqrt(lora_r) instead.")
+    use_peft: bool = setting(True, "Train a LoRA adapter; false trains all weights.")
+    lora_r: int = setting(16, "Rank.", low=1)
+    lora_alpha: int = setting(32, "Scale; the update is multiplied by lora_alpha / lora_r.", low=1)
+    lora_dropout: float = setting(0.0, "Dropout before the adapter while training.", low=0, below=1)
+    lora_target_modules: str | tuple[str, ...] = setting("all-linear", "Names of the layers that get an adapter.")
+    use_rslora: bool = setting(False, "Scale by lora_alpha / sqrt(lora_r) instead.")
 
     def faults(self) -> Iterator[str]:
         """What is wrong with these settings."""
@@ -190,7 +187,10 @@ class LoraSettings:
                 )
 
 
-SECTIONS = {"model": ModelSettings, "data": DataSettings, "lora": LoraSettings, "evaluation": EvaluationSettings}
+SECTIONS = {
+    "model": ModelSettings, "data": DataSettings, "lora": LoraSettings, "evaluation": EvaluationSettings,
+    "sampling": SampleSettings,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class RunConfig:
     """A whole, checked configuration.
 
     Args:
-        model, data, lora, evaluation: the sections.
+        model, data, lora, evaluation, sampling: the sections.
         training: every argument of the trainer's ``CalmConfig`` by name, defaults included.
     """
 
@@ -206,6 +206,7 @@ class RunConfig:
     data: DataSettings
     lora: LoraSettings
     evaluation: EvaluationSettings
+    sampling: SampleSettings
     training: Mapping[str, Any]
 
     @property
@@ -301,8 +302,30 @@ def save_config(config: RunConfig, path: str | Path) -> None:
     Path(path).write_text(text, encoding="utf-8")
 
 
+def load_scoring_config(overrides: Sequence[str]) -> RunConfig:
+    """Flags for a model that is scored as it is, without training; settings of training are refused.
+
+    Raises:
+        ConfigError: lists every fault.
+    """
+    flags, faults = schema.read_flags(overrides)
+    known = settings()
+    scored = {key for key, one in known.items() if one.section in ("model", "evaluation", "sampling")} | SCORED_AS_IT_IS
+    faults += [
+        f"{value.where}: {key} belongs to training, and this model is scored as it is; leave it out"
+        for key, value in flags.items()
+        if key in known and key not in scored
+    ]
+    return build_config(flags, faults, trains=False)
+
+
 def build_config(
-    entries: Mapping[str, schema.Value], earlier: Sequence[str] = (), *, name: str = "", machine: bool = True
+    entries: Mapping[str, schema.Value],
+    earlier: Sequence[str] = (),
+    *,
+    name: str = "",
+    machine: bool = True,
+    trains: bool = True,
 ) -> RunConfig:
     """Type and check settings that were read already.
 
@@ -311,6 +334,7 @@ def build_config(
         earlier: faults that were found while they were read; they are listed first.
         name: the file's, for the message.
         machine: also check that this machine can do it; false to look at settings meant for another one.
+        trains: false for a model that is only scored, which needs no rows to train on.
 
     Raises:
         ConfigError: lists every fault.
@@ -336,7 +360,8 @@ def build_config(
     parts: dict[str, Any] = {}
     for section, cls in SECTIONS.items():
         parts[section] = cls(**{key: typed[key] for key in typed if known[key].section == section})
-        faults.extend(parts[section].faults())
+        one = parts[section]
+        faults.extend(one.scored_faults() if isinstance(one, DataSettings) and not trains else one.faults())
     training = {key: typed.get(key, setting.default) for key, setting in known.items() if setting.section == "training"}
     config = RunConfig(**parts, training=training)
     # transformers refuses number formats that a missing GPU would have; said to be for the CPU, it accepts them
@@ -353,6 +378,7 @@ def _cross_faults(config: RunConfig) -> Iterator[str]:
     """Faults between sections, and those that the trainer's own arguments find in themselves."""
     if config.model.quantization and not config.lora.use_peft:
         yield "use_peft: a quantised base cannot be trained itself; set use_peft: true"
+    yield from checks.template_faults(config.model.chat_template, config.training["template"])
     if config.training["deepspeed"]:
         # said here, because transformers gives up at it where it is not installed, and would hide the other faults
         yield (

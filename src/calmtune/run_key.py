@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from calmtune.config import DataSettings, EvaluationSettings, RunConfig, settings
+from calmtune.config import DataSettings, RunConfig, settings
+from calmtune.config_scoring import EvaluationSettings
 from calmtune.data.facts import facts
 from calmtune.data.hub import HUB
 from calmtune.data.splits import fingerprint
@@ -23,10 +24,10 @@ from calmtune.training.checkpoint import VOLATILE, differences
 
 PACKAGE = Path(__file__).parent
 # rooms and files whose code decides what a run's figures are
-CODE = ("bilevel", "data", "methods", "metrics", "modeling", "scoring", "training", "cli/splits.py")
+CODE = ("bilevel", "data", "methods", "metrics", "modeling", "posthoc", "scoring", "training", "cli/splits.py")
 # what the base model's scores depend on, before any training
 SCORING_CODE = ("bilevel", "data", "modeling", "scoring", "cli/splits.py")
-SCORING = ("scoring", "template", "system_prompt", "normalisation", "max_length", "use_cpu")
+SCORING = ("scoring", "template", "system_prompt", "open_prompt", "normalisation", "max_length", "use_cpu")
 SOURCES = ("train_sources", "upper_sources", "calibration_sources", "test_id", "test_ood")
 # free while nothing is chosen among checkpoints
 SELECTION = frozenset({
@@ -88,6 +89,7 @@ def base_digest(config: RunConfig, versions: Mapping[str, str]) -> str:
         "model": [asdict(config.model), model_version(config.model.model_name_or_path)],
         "data": [_plain(data), data_version(config.data)],
         "scoring": {name: _plain(config.training[name]) for name in SCORING},
+        "sampling": _plain(asdict(config.sampling)),
         "code": {name: code[name] for name in SCORING_CODE},
         "versions": dict(versions),
     })  # fmt: skip

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from calmtune import schema
-from calmtune.config import ConfigError, EvaluationSettings, RunConfig, build_config, settings
+from calmtune.config import ConfigError, RunConfig, build_config, settings
+from calmtune.config_scoring import EvaluationSettings, SampleSettings
 
 Entries = Mapping[str, schema.Value]
 Axes = Mapping[str, Mapping[str, Entries]]
@@ -28,7 +29,7 @@ OWNED = {
     "output_dir": "give `output_dir` beside models and methods; each run gets a folder in it",
     "resume_from_checkpoint": "leave it out; an interrupted run is always continued",
 }
-SHARED = frozenset(EvaluationSettings.__dataclass_fields__)
+SHARED = frozenset(EvaluationSettings.__dataclass_fields__) | frozenset(SampleSettings.__dataclass_fields__)
 # what decides which rows are scored; methods are compared on the same ones
 SCORED_ROWS = frozenset(
     f"{split}_{what}" for split in ("calibration", "test") for what in ("sources", "share", "limit")

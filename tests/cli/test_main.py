@@ -34,7 +34,20 @@ def test_every_command_has_help_with_an_example(name, capsys):
 
 
 def test_the_commands_are_the_documented_ones():
-    assert sorted(NAMES) == ["compare", "demo", "env", "evaluate", "inspect", "report", "train"]
+    assert sorted(NAMES) == [
+        "abstain",
+        "check",
+        "compare",
+        "demo",
+        "env",
+        "evaluate",
+        "export",
+        "inspect",
+        "merge",
+        "push",
+        "report",
+        "train",
+    ]
 
 
 def test_help_and_version(capsys):

@@ -1,6 +1,7 @@
 """A whole run on a tiny model: train, evaluate, report; what is written, and what is refused."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import cli_run
+from calmtune.cli.comparison import compare_runs, summary_options
 from calmtune.cli.folder import RunFolder
 from calmtune.cli.main import main
 from calmtune.cli.splits import Splits
@@ -15,6 +17,7 @@ from calmtune.cli.train import refuse_more_options
 from calmtune.config import load_config
 from calmtune.data.rows import MultipleChoice
 from calmtune.predictions import load_predictions, save_predictions
+from calmtune.report import summarise
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -65,6 +68,26 @@ def test_the_tuned_model_is_another_one_than_the_base(trained):
     base, tuned = (load_predictions(folder.predictions(variant, "test")) for variant in ("base", "tuned"))
     assert abs(base.logits() - tuned.logits()).max() > 1e-3
     assert abs(tuned.logits() - tuned.logits(adjusted=True)).max() > 1e-6
+
+
+def test_the_code_on_the_card_gives_the_measured_confidence(trained, capsys):
+    folder = RunFolder(trained / "run")
+    loading, adapter = re.findall(r"```python\n(.*?)```", (folder.path / "README.md").read_text(), flags=re.DOTALL)
+    summary = summarise(compare_runs([folder]), **summary_options(folder))
+    row = summary.row(summary.choice.row)
+    test = summary.comparison.aligned("tuned", "sea")
+    item, expected = test.ids[0], row.read(test).probabilities[0]
+    question, choices = folder.read_items()[item]
+    code = loading.replace("path/to/this/folder", str(folder.path))
+    code = re.sub(r"choices = \(.*\)", lambda _: f"choices = {tuple(choices)!r}", code)
+    code = code.replace("Which gas do plants take in?", question)
+    found = {}
+    exec(code, found)
+    assert found["p"] == pytest.approx(expected, abs=1e-5)
+    assert capsys.readouterr().out.startswith(choices[int(expected.argmax())])
+    plain = adapter.replace("path/to/this/folder", str(folder.path)).replace("path/to/the/base", str(trained / "model"))
+    exec(plain, loaded := {})
+    assert loaded["model"].peft_config["default"].r == 16
 
 
 def test_the_decision_is_recorded_and_is_the_best_on_calibration(trained):

@@ -115,9 +115,21 @@ def test_text_fits_the_terminal(unfinished, width):
     assert text.count("2 of 3 seeds") > 10
 
 
+def test_latex_has_the_differences_with_their_p_values(unfinished):
+    tables = tables_latex(unfinished).split(r"\end{tabular}")
+    captions = [table for table in tables if "difference from" in table]
+    assert len(captions) == 4 * 2
+    ours = next(table for table in captions if "conf-ECE" in table and "difference from base" in table)
+    model = unfinished.settings[0].models[0]
+    for label in ("sft", "calm adjusted"):
+        delta = model.cells[label, "near"].versus["base"]["conf_ece"]
+        assert f"{label} & {number(delta.value, sign=True)} &".replace("−", "$-$") in ours
+        assert f"{interval(delta, sign=True)} {p_text(delta.p_value)}".replace("−", "$-$").replace("<", "$<$") in ours
+
+
 def test_latex_is_balanced_and_has_models_as_groups(unfinished):
     text = tables_latex(unfinished)
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 4 * (1 + 3)
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 4 * (1 + 3 + 2)
     assert r"\multicolumn{2}{c}{a} & \multicolumn{2}{c}{b}" in text
     assert r"$\pm$" in text
     body = [line for line in text.splitlines() if not line.startswith("%")]

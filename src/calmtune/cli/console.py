@@ -22,6 +22,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from calmtune.cli.ranks import is_main
+
 # told (done, all)
 Advance = Callable[[int, int], None]
 
@@ -42,13 +44,17 @@ _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 
 
 def say(text: str, style: str = "") -> None:
-    """A line of the result, verbatim (square brackets are no markup)."""
+    """A line of the result, verbatim (square brackets are no markup); of several processes, the first one's."""
+    if not is_main():
+        return
     _OUT.print(Text(text, style=style))
 
 
 def note(text: str, style: str = "dim") -> None:
     """A line of progress; within :func:`live_line` it is shown there and leaves no trace."""
     line = _LINE.get()
+    if not is_main():
+        return
     if line:
         line.show(text, None, None)
     else:
@@ -58,6 +64,8 @@ def note(text: str, style: str = "dim") -> None:
 def warn(text: str) -> None:
     """Something that the user can act on; within :func:`live_line` each text is shown once."""
     line = _LINE.get()
+    if not is_main():
+        return
     if line:
         if text in line.said:
             return
@@ -85,6 +93,9 @@ def command(*words: object) -> str:
 def progress(title: str) -> Iterator[Advance]:
     """A progress bar on stderr; gives the function that is told (done, all)."""
     line = _LINE.get()
+    if not is_main():
+        yield lambda done, total: None
+        return
     if line:
         show = line.show
         show(title, 0, None)

@@ -71,6 +71,36 @@ class RunFolder:
         """What a model (``base``, ``tuned``) said on ``calibration`` or ``test``."""
         return self.path / "predictions" / f"{variant}.{split}.jsonl"
 
+    def samples(self, variant: str, split: str, temperature: float = 1.0) -> Path:
+        """What a distribution (``base``, ``tuned``, ``adjusted``) answered to open questions of ``calibration`` or
+        ``test``, sampled at a temperature.
+        """
+        return self.path / "samples" / f"{_sampled_name(variant, split, temperature)}.jsonl"
+
+    def grades(self, variant: str, split: str, temperature: float = 1.0) -> Path:
+        """The same, graded."""
+        return self.path / "grades" / f"{_sampled_name(variant, split, temperature)}.jsonl"
+
+    def sample_files(self) -> list[Path]:
+        """Every file of samples, by name."""
+        return sorted((self.path / "samples").glob("*.jsonl"))
+
+    def grades_of(self, samples: Path) -> Path:
+        """Where the grades of a samples file belong."""
+        return self.path / "grades" / samples.name
+
+    def grid(self, variant: str) -> dict[float, Path]:
+        """Grades of the calibration questions at other temperatures than 1."""
+        found = {}
+        for path in sorted((self.path / "grades").glob(f"{variant}.calibration.T*.jsonl")):
+            found[float(path.name.removeprefix(f"{variant}.calibration.T").removesuffix(".jsonl"))] = path
+        return found
+
+    @property
+    def is_open(self) -> bool:
+        """Whether answers to open questions were sampled here."""
+        return (self.path / "samples").is_dir()
+
     @property
     def is_trained(self) -> bool:
         """Whether training ended."""
@@ -163,6 +193,10 @@ class RunFolder:
             raise FileNotFoundError(
                 f"{self.path} is not a run's folder: {what}; give the output_dir of `calmtune train`"
             )
+
+
+def _sampled_name(variant: str, split: str, temperature: float) -> str:
+    return f"{variant}.{split}" + ("" if temperature == 1 else f".T{temperature:g}")
 
 
 def _is_item(value: Any) -> bool:

@@ -74,7 +74,7 @@ def inspect_run(config: RunConfig) -> None:
         ValueError: lists the rows that cannot be encoded.
     """
     from calmtune.cli.splits import build_splits
-    from calmtune.data.prompts import PromptStyle, Renderer
+    from calmtune.data.prompts import Renderer
     from calmtune.training.datasets import choose_level
 
     note("reading the data")
@@ -82,13 +82,13 @@ def inspect_run(config: RunConfig) -> None:
     how = config.training
     tokenizer = load_tokenizer(config)
     refuse_early(config, tokenizer)
-    renderer = Renderer(tokenizer, PromptStyle(how["scoring"], how["template"], how["system_prompt"]))
+    renderer = Renderer(tokenizer, config.training_arguments().prompt_style)
     level = choose_level(config.training_arguments().method_level, [*splits.rows["train"], *splits.rows["upper"]])
     encoded = encode_all(splits, renderer, level, how["max_length"])
     say_sizes(splits, encoded)
     say(
         f"\nlevel {level}, scoring {how['scoring']}, template {renderer.template}, "
-        f"one BOS in front: {_yes(renderer.adds_bos)}"
+        f"one BOS in front: {bos_words(next((one for part in encoded.values() for one in part), None), renderer)}"
     )
     for name, examples in encoded.items():
         if examples:
@@ -149,6 +149,7 @@ def load_tokenizer(config: RunConfig) -> Any:
         gguf_file=model.gguf_file,
         revision=model.model_revision,
         trust_remote_code=model.trust_remote_code,
+        chat_template=model.chat_template,
     )
 
 
@@ -167,7 +168,7 @@ def encode_all(splits: Splits, renderer: Renderer, level: Any, max_length: int) 
         for row in rows:
             try:
                 used = level if name in ("train", "upper") else "options"
-                encoded[name] += encode([row], renderer, used, max_length)
+                encoded[name] += encode([row], renderer, used, max_length, upper=name == "upper")
             except ValueError as error:
                 faults.append(f"{name}: {error}")
     if faults:
@@ -243,5 +244,14 @@ def _shortened(ids: Sequence[int]) -> str:
     return str(list(ids)) if left_out <= 0 else f"[{left_out} ids, then {', '.join(map(str, ids[-SHOWN_IDS:]))}]"
 
 
-def _yes(value: bool) -> str:
-    return "yes" if value else "no, the tokenizer adds none"
+def bos_words(example: Encoded | None, renderer: Renderer) -> str:
+    """Whether the text begins with the tokenizer's BOS, and who writes it."""
+    bos = renderer.tokenizer.bos_token_id
+    if example is None or bos is None:
+        return "no, the tokenizer has none" if bos is None else "not known without an example"
+    ids = example.prompt_ids if hasattr(example, "prompt_ids") else example.input_ids
+    if ids[:1] != [bos]:
+        return "no, neither the tokenizer nor the template adds one"
+    return f"yes, {renderer.tokenizer.convert_ids_to_tokens(bos)!r}" + (
+        "" if renderer.adds_bos else ", written by the chat template"
+    )

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from calmtune import __version__
-from calmtune.cli import compare, demo, env, evaluate, inspect, report, train
+from calmtune.cli import abstain, check, compare, demo, env, evaluate, export, inspect, merge, push, report, train
 from calmtune.cli.console import complain, warn
 
-COMMANDS = (demo, inspect, train, evaluate, compare, report, env)
+COMMANDS = (demo, inspect, train, evaluate, compare, report, abstain, push, merge, check, export, env)
 TRACEBACK = "--traceback"
 
 

@@ -45,10 +45,21 @@ def run_report(paths: Sequence[Path], output_dir: Path | None = None) -> RunFold
         The folder that was written to.
     """
     from calmtune.cli.comparison import compare_runs, summary_options
+    from calmtune.cli.openqa import summarise_open_runs
+    from calmtune.report.openqa_write import write_open_report
     from calmtune.report.write import write_report
 
     note("computing the figures and writing the report")
     folder = RunFolder(output_dir or paths[-1])
     runs = [RunFolder(path) for path in paths]
+    kinds = {run.is_open for run in runs}
+    if len(kinds) > 1:
+        listed = ", ".join(str(run.path) for run in runs if run.is_open)
+        raise ValueError(f"runs on open questions ({listed}) and on questions with options have no table in common")
+    if kinds == {True}:
+        for run in runs:
+            run.require()
+        write_open_report(summarise_open_runs(runs), folder.path)
+        return folder
     write_report(compare_runs(runs), folder.path, **summary_options(runs[-1]))
     return folder

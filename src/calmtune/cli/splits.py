@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from calmtune.config import DataSettings
-from calmtune.data.rows import MultipleChoice, Row
+from calmtune.data.rows import MultipleChoice, OpenQuestion, Row
 from calmtune.data.sources import load_rows
 from calmtune.data.splits import check_disjoint, fingerprint, question_key, split_rows
 
 # from the split that a question must stay in to the one that loses it first
 KEEP_ORDER = ("test_ood", "test_id", "calibration", "upper", "train")
 NAMES = tuple(reversed(KEEP_ORDER))
+# the splits that confidence is measured on
+SCORED = ("calibration", "test_id", "test_ood")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,21 @@ class Splits:
     def calibration(self) -> list[MultipleChoice]:
         """The rows that temperatures are fitted on."""
         return [row for row in self.rows["calibration"] if isinstance(row, MultipleChoice)]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether confidence is measured on open questions: answers are sampled, not options scored."""
+        return any(isinstance(row, OpenQuestion) for name in SCORED for row in self.rows[name])
+
+    @property
+    def open_test(self) -> list[OpenQuestion]:
+        """All open test questions, those of the training domain first."""
+        return [row for name in ("test_id", "test_ood") for row in self.rows[name] if isinstance(row, OpenQuestion)]
+
+    @property
+    def open_calibration(self) -> list[OpenQuestion]:
+        """The open questions that temperatures are fitted on."""
+        return [row for row in self.rows["calibration"] if isinstance(row, OpenQuestion)]
 
     @property
     def shifts(self) -> dict[str, str]:
@@ -108,6 +125,31 @@ def build_splits(data: DataSettings) -> Splits:
     return Splits(cut, dropped)
 
 
+def load_scored(data: DataSettings) -> Splits:
+    """The rows on which a model is scored that is not trained: calibration (there may be none) and test.
+
+    Raises:
+        ValueError: see :func:`build_splits`.
+    """
+    rows: dict[str, Sequence[Row]] = {
+        "train": [],
+        "upper": [],
+        "calibration": _load(data.calibration_sources),
+        "test_id": _load(data.test_id),
+        "test_ood": _load(data.test_ood),
+    }
+    before = {name: len(rows[name]) for name in NAMES}
+    if data.overlap == "drop":
+        rows = {**drop_overlaps(rows)}
+    check_disjoint(rows)
+    dropped = {name: before[name] - len(rows[name]) for name in NAMES if before[name] > len(rows[name])}
+    rows["calibration"] = take(rows["calibration"], data.calibration_limit, data.split_seed)
+    for name in ("test_id", "test_ood"):
+        rows[name] = take_by_domain(rows[name], data.test_limit, data.split_seed)
+    check_usable(rows, trains=False)
+    return Splits(rows, dropped)
+
+
 def drop_overlaps(rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
     """Leave each question in the split that may learn least from it: test, calibration, upper, then train."""
     taken: set[str] = set()
@@ -135,8 +177,11 @@ def take_by_domain(rows: Sequence[Row], limit: int | None, seed: int) -> list[Ro
     return [row for part in by_domain.values() for row in take(part, limit, seed)]
 
 
-def check_usable(rows: Mapping[str, Sequence[Row]]) -> None:
+def check_usable(rows: Mapping[str, Sequence[Row]], *, trains: bool = True) -> None:
     """Raise where a split cannot do its work.
+
+    Args:
+        trains: whether there must be rows to train on.
 
     Raises:
         ValueError: see :func:`build_splits`.
@@ -148,17 +193,11 @@ def check_usable(rows: Mapping[str, Sequence[Row]]) -> None:
             ("upper", "upper_sources, or an upper_share above 0"),
             ("calibration", "calibration_sources, or a calibration_share above 0"),
         )
-        if not rows[name]
+        if trains and not rows[name]
     ]
     if not rows["test_id"] and not rows["test_ood"]:
         faults.append("there are no test rows; give test_id, test_ood, or a test_share above 0")
-    for name in ("calibration", "test_id", "test_ood"):
-        other = next((row for row in rows[name] if not isinstance(row, MultipleChoice)), None)
-        if other is not None:
-            faults.append(
-                f"the split {name} has rows without options, e.g. {other.id!r}; confidence is measured on multiple "
-                f"choice, so give {name if name.startswith('test') else name + '_sources'} with options"
-            )
+    faults += _kind_faults(rows)
     for name, scored in (("calibration", rows["calibration"]), ("test", [*rows["test_id"], *rows["test_ood"]])):
         repeated = [row_id for row_id, count in Counter(row.id for row in scored).items() if count > 1]
         if repeated:
@@ -168,6 +207,28 @@ def check_usable(rows: Mapping[str, Sequence[Row]]) -> None:
         faults.append(f"the domain {min(both)!r} is in test_id and in test_ood; a domain is one or the other")
     if faults:
         raise ValueError("\n".join(faults))
+
+
+def _kind_faults(rows: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Confidence is measured on questions with options, or on open ones, never on both in one run."""
+    faults = []
+    kinds: dict[str, str] = {}
+    for name in SCORED:
+        setting = name if name.startswith("test") else f"{name}_sources"
+        for kind, words in ((MultipleChoice, "with options"), (OpenQuestion, "open questions")):
+            of_kind = next((row.id for row in rows[name] if isinstance(row, kind)), None)
+            if of_kind is not None:
+                kinds.setdefault(words, f"{name} (e.g. {of_kind!r})")
+        other = next((row for row in rows[name] if not isinstance(row, MultipleChoice | OpenQuestion)), None)
+        if other is not None:
+            faults.append(
+                f"the split {name} has rows without options, e.g. {other.id!r}; confidence is measured on multiple "
+                f"choice or open questions, so give {setting} with options or with accepted answers"
+            )
+    if len(kinds) > 1:
+        told = ", ".join(f"{words} in {where}" for words, where in kinds.items())
+        faults.append(f"the scored splits hold questions of two kinds: {told}; give one kind to a run")
+    return faults
 
 
 def _load(sources: Sequence[str]) -> list[Row]:

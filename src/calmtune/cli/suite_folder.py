@@ -16,6 +16,7 @@ from typing import Any
 from calmtune.cli.folder import RunFolder
 from calmtune.predictions import load_predictions
 from calmtune.run_key import RunKey
+from calmtune.samples import load_samples
 from calmtune.suite import PlannedRun
 
 try:
@@ -30,6 +31,8 @@ LOCK = "suite.lock"
 # libraries whose versions change the last digits of a score, and so are part of what a stored base depends on
 COMPUTING = ("torch", "transformers")
 BASE = tuple(f"base.{split}.jsonl" for split in ("calibration", "test"))
+# what scored a run is in one of these: options' scores, or sampled answers
+STORED = ("predictions", "samples")
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,12 @@ class SuiteFolder:
     def is_finished(self) -> bool:
         """Whether the run was trained and scored to the end."""
         record = self.read()
-        stored = [
-            self.run.predictions(model, split) for model in ("base", "tuned") for split in ("calibration", "test")
-        ]
+        where = STORED[self.run.is_open]
+        stored = [self.path / where / f"tuned.{split}.jsonl" for split in ("calibration", "test")]
+        stored += [self.path / where / name for name in BASE]
+        if self.run.is_open:
+            stored = [path for path in stored if path.is_file() or "test" in path.name]
+            stored += self.run.sample_files()
         told = record is not None and record["finished"] and self.run.is_trained and self.run.splits.is_file()
         return bool(told and all(map(_is_whole, stored)))
 
@@ -119,16 +125,16 @@ class SuiteFolder:
         Whether it really was the same (weights, prompts, items, versions) is checked again, item by item, when the run
         is scored: a stored base of another kind is refused there.
         """
-        if all(_is_whole(self.path / "predictions" / name) for name in BASE):
+        if any(all(_is_whole(self.path / where / name) for name in BASE) for where in STORED):
             return None
         for other in siblings(self.path.parent):
             record = other.read()
             if other.path == self.path or record is None or record["base"] != base:
                 continue
-            stored = [other.path / "predictions" / name for name in BASE]
-            if all(map(_is_whole, stored)):
+            stored = _stored_base(other.path)
+            if stored and all(map(_is_whole, stored)):
                 for path in stored:
-                    _copy(path, self.path / "predictions" / path.name)
+                    _copy(path, self.path / path.parent.name / path.name)
                 return other.path
         return None
 
@@ -174,12 +180,20 @@ def durations(root: Path) -> Mapping[str, list[float]]:
     return found
 
 
+def _stored_base(path: Path) -> list[Path]:
+    """What the base said in a run's folder: its scores, or its answers at every temperature; nothing if one lacks."""
+    for where in STORED:
+        if all((path / where / name).is_file() for name in BASE):
+            return sorted((path / where).glob("base.*.jsonl"))
+    return []
+
+
 def _is_whole(path: Path) -> bool:
-    """Whether a predictions file has an item for each that was meant."""
+    """Whether a file of predictions or samples has an item for each that was meant."""
     if not path.is_file():
         return False
     try:
-        said = load_predictions(path)
+        said = load_samples(path) if path.parent.name == "samples" else load_predictions(path)
     except ValueError:  # a damaged file is not whole; whoever goes on with it gets the reason
         return False
     return len(said) == said.meta.get("n")

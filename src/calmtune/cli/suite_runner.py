@@ -18,7 +18,8 @@ from calmtune.run_key import base_digest
 from calmtune.suite import Suite
 
 if TYPE_CHECKING:
-    from calmtune.report.suite import SuiteRun
+    from calmtune.report.suite import Planned, SuiteRun
+    from calmtune.report.suite_openqa import OpenSuiteRun
 
 POLL_SECONDS = 5.0
 
@@ -86,9 +87,17 @@ def report_suite(suite: Suite, plan: Sequence[Entry]) -> Path:
     if not done:
         raise ValueError(f"no run of {suite.path} is done yet, so there is nothing to report")
     note(f"writing the report of {len(done)} run{'s' * (len(done) > 1)}")
-    runs = [_read_run(entry) for entry in done]
     how = suite.runs[0].config.evaluation
     planned = [(run.setting, run.model, run.method, run.seed) for run in suite.runs]
+    kinds = {entry.folder.run.is_open for entry in done}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{suite.path} has runs on open questions and on questions with options, which have no table in common; "
+            "make two suites of them"
+        )
+    if kinds == {True}:
+        return _report_open(suite, done, _title(suite, plan), planned)
+    runs = [_read_run(entry) for entry in done]
     with alone(suite.output_dir / "report.lock"):
         return write_suite_report(
             runs,
@@ -99,6 +108,48 @@ def report_suite(suite: Suite, plan: Sequence[Entry]) -> Path:
             planned=planned,
             **FITS,
         )
+
+
+def _report_open(suite: Suite, done: Sequence[Entry], title: str, planned: Sequence[Planned]) -> Path:
+    """The same for open questions; grades are made anew where the suite's rules are others."""
+    from calmtune.report.suite_openqa import summarise_open_suite
+    from calmtune.report.suite_openqa_write import write_open_suite
+
+    how = suite.runs[0].config.evaluation
+    with alone(suite.output_dir / "report.lock"):
+        runs = [_read_open_run(entry) for entry in done]
+        summary = summarise_open_suite(
+            runs, title=title, n_bins=how.n_bins, n_resamples=how.n_resamples, planned=planned
+        )
+        return write_open_suite(summary, suite.output_dir)
+
+
+def _read_open_run(entry: Entry) -> OpenSuiteRun:
+    """What one run on open questions left, as the report takes it."""
+    from calmtune.cli.openqa import decide_open_run, grade_run
+    from calmtune.graded import load_graded
+    from calmtune.report.suite_openqa import OpenSuiteRun
+
+    folder, run = entry.folder.run, entry.run
+    grade_run(folder, run.config)
+    shifts = folder.read_splits()["shifts"]
+    by_domain = {}
+    for stored in ("base", "tuned", "adjusted"):
+        if folder.grades(stored, "test").is_file():
+            graded = load_graded(folder.grades(stored, "test"))
+            by_domain[stored] = {domain: graded.of_domain(domain) for domain in shifts}
+    base, tuned = by_domain.pop("base"), by_domain.pop("tuned")
+    return OpenSuiteRun(
+        setting=run.setting,
+        model=run.model,
+        method=run.method,
+        seed=run.seed,
+        base=base,
+        tuned={"raw": tuned, **by_domain},
+        shifts=shifts,
+        settings=folder.read_settings(),
+        decision=decide_open_run(folder),
+    )
 
 
 def _read_run(entry: Entry) -> SuiteRun:

@@ -6,9 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calmtune.cli import ranks
 from calmtune.cli.console import command, note, say, warn
 from calmtune.cli.folder import RunFolder
 from calmtune.cli.options import add_config, new_parser, overrides_of
+from calmtune.config_scoring import EvaluationSettings, SampleSettings
 
 if TYPE_CHECKING:
     from calmtune.cli.console import Advance
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from calmtune.report import Summary
 
 # may differ between the first and a later call for one folder, beside what the trainer itself allows
-FREE = frozenset({"score_batch_tokens", "n_bins", "n_resamples"})
+FREE = frozenset(EvaluationSettings.__dataclass_fields__)
 
 
 def add_parser(commands: Any) -> None:
@@ -55,6 +57,7 @@ def run_training(config: RunConfig, advance: Advance | None = None) -> RunFolder
         ValueError: the folder holds another run, or an interrupted one that was not asked to go on; or something in the
             data, the model or the settings cannot work.
     """
+    from calmtune.cli import push
     from calmtune.cli.inspect import refuse_early
     from calmtune.cli.splits import build_splits
 
@@ -66,9 +69,14 @@ def run_training(config: RunConfig, advance: Advance | None = None) -> RunFolder
         note(f"{folder.path} is already trained with these settings and data")
         return folder
     refuse_more_options(config, splits)
+    refuse_open_rows(config, splits)
     resume = checkpoint_to_resume(folder, config.training["resume_from_checkpoint"])
     refuse_early(config)
-    write_settings(folder, config, splits)
+    if config.training["push_to_hub"]:
+        push.refuse_early({**config.training, "model_name_or_path": config.model.model_name_or_path})
+    ranks.meet()  # nobody reads what is written from here on
+    if ranks.is_main():
+        write_settings(folder, config, splits)
     for name, count in splits.dropped.items():
         warn(f"{count} rows of {name} were dropped, because their questions are also in another split")
     note(f"loading {config.model.model_name_or_path}")
@@ -84,22 +92,41 @@ def run_training(config: RunConfig, advance: Advance | None = None) -> RunFolder
     )
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model()
+    if not ranks.is_main():
+        return folder
     describe_run(folder, None)
+    if config.training["push_to_hub"]:
+        note(
+            f"published: {push.push_run(folder, dict(config.training))}; after evaluate, calmtune push adds the figures"
+        )
     return folder
 
 
-def describe_run(folder: RunFolder, summary: Summary | None) -> None:
-    """Write the card; without a summary it says that the model was not evaluated."""
+def describe_run(
+    folder: RunFolder, summary: Summary | None, *, base_model: str | None = None, repo_id: str | None = None
+) -> None:
+    """Write the card; without a summary it says that the model was not evaluated.
+
+    Args:
+        base_model: the base's name on the Hub, where it was trained from a local folder.
+        repo_id: where the run is published, for the code on the card.
+    """
+    from calmtune.data.hub import HUB
     from calmtune.report.card import write_card
 
     settings = folder.read_settings()
+    sources = [str(source) for source in settings.get("train_sources") or ()]
+    hub = [source.removeprefix("hub:").split("/")[0] for source in sources if source.startswith("hub:")]
     write_card(
         summary,
         folder.path,
-        base_model=str(settings["model_name_or_path"]),
+        base_model=base_model or str(settings["model_name_or_path"]),
         settings=settings,
         splits=folder.read_splits()["splits"],
+        checkpoint=folder.read_calibration().get("checkpoint"),
         library_name="peft" if settings["use_peft"] else "transformers",
+        repo_id=repo_id,
+        datasets=list(dict.fromkeys(HUB[name].path for name in hub if name in HUB)),
     )
 
 
@@ -114,7 +141,7 @@ def refuse_other_run(folder: RunFolder, config: RunConfig, splits: Splits) -> No
 
     if not folder.config.is_file() or not folder.is_begun:
         return
-    free = VOLATILE | FREE
+    free = VOLATILE | FREE | set(SampleSettings.__dataclass_fields__)
     old, new = (
         {key: value for key, value in one.values().items() if key not in free}
         for one in (load_config(folder.config), config)
@@ -176,6 +203,8 @@ def build_trainer(config: RunConfig, splits: Splits, folder: RunFolder) -> Any:
 
     # before the weights: checks of the arguments cost nothing and fail early
     arguments = config.training_arguments()
+    # transformers would upload the whole folder, the rows' ids with it; what is published is up to cli/push.py
+    arguments.push_to_hub = False
     model, tokenizer = load_base(config)
     return CalmTrainer(
         model,
@@ -201,6 +230,7 @@ def load_base(config: RunConfig) -> tuple[Any, Any]:
         gguf_file=model.gguf_file,
         revision=model.model_revision,
         quantization=model.quantization,
+        chat_template=model.chat_template,
         **placement(config),
     )
 
@@ -209,7 +239,7 @@ def placement(config: RunConfig) -> dict[str, Any]:
     """How any model of a run is loaded, the base or a folder of whole weights."""
     return {
         "dtype": config.model.dtype,
-        "device": "cpu" if config.training["use_cpu"] else None,
+        "device": "cpu" if config.training["use_cpu"] else ranks.local_device(),
         "attn_implementation": config.model.attn_implementation,
         "trust_remote_code": config.model.trust_remote_code,
     }
@@ -234,6 +264,43 @@ def refuse_more_options(config: RunConfig, splits: Splits) -> None:
                 f"item {row.id!r} has {len(row.choices)} options, but the training rows have at most {width}, and a "
                 "vector adjustment has one class per option; use adjustment: scalar, or leave such items out"
             )
+
+
+def refuse_open_rows(config: RunConfig, splits: Splits) -> None:
+    """What cannot be done with open questions, said before a model is loaded.
+
+    Raises:
+        ValueError: lists the faults.
+    """
+    from calmtune.data.rows import OpenQuestion
+    from calmtune.training.datasets import choose_level, refuse_for_open
+
+    how, trained = config.training_arguments(), [*splits.rows["train"], *splits.rows["upper"]]
+    faults = []
+    if how.has_upper_level:
+        try:
+            refuse_for_open(how, splits.rows["upper"])
+        except ValueError as error:
+            faults.append(str(error))
+    if splits.is_open and how.needs_calibration_rows:
+        faults.append(
+            "the calibration rows are open questions, which are not read while training; eta: auto, adjustment_start: "
+            "calibrated and load_best_model_at_end need questions with options"
+        )
+    if splits.is_open and how.has_upper_level and choose_level(how.method_level, trained) == "options":
+        faults.append(
+            "level: options trains an adjustment of options, which has no meaning for the tokens of sampled answers; "
+            "set level: vocabulary, or test on questions with options"
+        )
+    rows = [row for part in splits.rows.values() for row in part]
+    if not any(isinstance(row, OpenQuestion) for row in rows):
+        faults += [
+            f"{name}: belongs to open questions, and no row is one; leave it at {default}"
+            for name, default in (("open_prompt", "question"), ("open_target", "first"))
+            if getattr(how, name) != default
+        ]
+    if faults:
+        raise ValueError("\n".join(faults))
 
 
 def lora_config(config: RunConfig) -> Any:

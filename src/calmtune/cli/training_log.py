@@ -21,6 +21,8 @@ class TrainingLog(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the whole history; it is small, and a resumed trainer has the earlier records in it."""
+        if not state.is_world_process_zero:
+            return
         lines = [json.dumps(record, ensure_ascii=False) for record in state.log_history]
         temporary = self.path.with_name(self.path.name + ".partial")
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def describe(table: ReliabilityTable, ece: Estimate) -> str:
-    """The line under a diagram's title: number of items and conf-ECE with its interval."""
-    return f"conf-ECE {compact(with_interval(ece))}, n = {int(np.sum(table.count))}"
+def describe(table: ReliabilityTable, ece: Estimate, name: str = "conf-ECE") -> str:
+    """The line under a diagram's title: number of items and the error of that name with its interval."""
+    return f"{name} {compact(with_interval(ece))}, n = {int(np.sum(table.count))}"
 
 
-def draw_reliability(upper: Axes, lower: Axes, table: ReliabilityTable, ece: Estimate, title: str) -> None:
+def draw_reliability(
+    upper: Axes, lower: Axes, table: ReliabilityTable, ece: Estimate, title: str, name: str = "conf-ECE"
+) -> None:
     """Draw one diagram: bars of accuracy with Wilson bands at the bin's mean confidence, counts beneath.
 
     A bin without items has no bar, no point and no band: there is nothing known about it.
@@ -45,7 +47,7 @@ def draw_reliability(upper: Axes, lower: Axes, table: ReliabilityTable, ece: Est
     # both lines start over the axis labels: beside the axes alone there is no room for an interval
     for text, up, style in (
         (title, 15, {"fontsize": 9, "fontweight": "bold"}),
-        (describe(table, ece), 5, {"color": MUTED}),
+        (describe(table, ece, name), 5, {"color": MUTED}),
     ):
         options: dict[str, Any] = {"fontsize": 7.5, **style}
         upper.annotate(text, (0, 1), (-24, up), xycoords="axes fraction", textcoords="offset points", **options)
@@ -56,18 +58,19 @@ def draw_reliability(upper: Axes, lower: Axes, table: ReliabilityTable, ece: Est
     lower.locator_params(axis="y", nbins=2, integer=True)
 
 
-def plot_reliability(table: ReliabilityTable, ece: Estimate, title: str) -> Figure:
+def plot_reliability(table: ReliabilityTable, ece: Estimate, title: str, name: str = "conf-ECE") -> Figure:
     """One diagram as its own figure; call it inside :func:`calmtune.report.figures.report_style`.
 
     Args:
         table: what :func:`calmtune.metrics.reliability_table` returned.
         ece: the conf-ECE that belongs to it, with its interval.
         title: usually the row's name.
+        name: of the error.
     """
-    return plot_reliability_row([(title, table, ece)])
+    return plot_reliability_row([(title, table, ece)], name)
 
 
-def plot_reliability_row(panels: Sequence[tuple[str, ReliabilityTable, Estimate]]) -> Figure:
+def plot_reliability_row(panels: Sequence[tuple[str, ReliabilityTable, Estimate]], name: str = "conf-ECE") -> Figure:
     """Diagrams side by side, each (title, table, conf-ECE).
 
     Raises:
@@ -78,7 +81,7 @@ def plot_reliability_row(panels: Sequence[tuple[str, ReliabilityTable, Estimate]
     figure = new_figure(2.5 * len(panels), 3.1)
     grid = figure.subplots(2, len(panels), squeeze=False, height_ratios=(4, 1), sharex="col")
     for column, (title, table, ece) in enumerate(panels):
-        draw_reliability(grid[0, column], grid[1, column], table, ece, title)
+        draw_reliability(grid[0, column], grid[1, column], table, ece, title, name)
         if column:
             grid[0, column].set_ylabel("")
             grid[1, column].set_ylabel("")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,6 @@ from calmtune.metrics.resampled import Sums, class_sums, confidence_sums, draw_c
 from calmtune.metrics.seeds import seed_difference, seed_interval, seed_spread
 from calmtune.report.measures import MEASURES
 from calmtune.report.numbers import Difference, Estimate
-from calmtune.report.readings import Reading
 from calmtune.report.suite_runs import Seed
 
 RESAMPLED = ("conf_ece", "cw_ece", "accuracy", "nll", "gap")
@@ -34,7 +34,24 @@ Pair = tuple[tuple[Key, ...], tuple[Key, ...]]
 Floats = NDArray[np.float64]
 
 
-def sums_of(measure: str, reading: Reading, n_bins: int) -> Sums:
+@dataclass(frozen=True)
+class Measured:
+    """What a column is measured by.
+
+    Args:
+        resampled: measures with an interval. sums: (measure, reading, bins) -> the measure as sums over items.
+        limits: of each of them. bca: those whose interval is corrected for resampling pushing them up.
+        point_only: measures without an interval, by name: (reading, bins) -> value.
+    """
+
+    resampled: tuple[str, ...]
+    sums: Callable[[str, Any, int], Sums]
+    limits: Mapping[str, tuple[float, float]]
+    bca: frozenset[str]
+    point_only: Mapping[str, Callable[[Any, int], float]]
+
+
+def sums_of(measure: str, reading: Any, n_bins: int) -> Sums:
     """A measure of :data:`RESAMPLED` on a reading, as sums over items."""
     if measure == "conf_ece":
         return confidence_sums(reading.confidence, reading.correct, n_bins)
@@ -62,60 +79,73 @@ class Spread:
     deviation: float
 
 
+OPTIONS = Measured(
+    RESAMPLED,
+    sums_of,
+    _LIMITS,
+    frozenset(measure for measure in RESAMPLED if MEASURES[measure].interval == "bca"),
+    {
+        measure: lambda reading, bins, m=measure: MEASURES[m].function(reading.confidence, reading.correct, bins)  # type: ignore[misc]
+        for measure in POINT_ONLY
+    },
+)
+"""Questions with options."""
+
+
 class ColumnStatistics:
     """All readings of one column, resampled once.
 
     Args:
-        readings: by row label and seed, all on the same items in the same order.
+        readings: by row label and seed, all on the same items in the same order; with a ``confidence``.
         n_bins: bins of the binned errors.
         n_resamples: resamples, and exchanges.
         seed: of both.
+        of: the measures.
     """
 
-    def __init__(self, readings: Mapping[Key, Reading], *, n_bins: int, n_resamples: int, seed: int) -> None:
-        self.readings, self.n_bins, self.n_resamples, self.seed = readings, n_bins, n_resamples, seed
+    def __init__(
+        self, readings: Mapping[Key, Any], *, n_bins: int, n_resamples: int, seed: int, of: Measured = OPTIONS
+    ) -> None:
+        self.readings, self.n_bins, self.n_resamples, self.seed, self.of = readings, n_bins, n_resamples, seed, of
         self.n = len(next(iter(readings.values())))
         self.sums = {
-            measure: {key: sums_of(measure, reading, n_bins) for key, reading in readings.items()}
-            for measure in RESAMPLED
+            measure: {key: of.sums(measure, reading, n_bins) for key, reading in readings.items()}
+            for measure in of.resampled
         }
         self.values = {
             measure: {key: one.value() for key, one in of_key.items()} for measure, of_key in self.sums.items()
         }
-        for measure in POINT_ONLY:
-            self.values[measure] = {
-                key: MEASURES[measure].function(reading.confidence, reading.correct, n_bins)
-                for key, reading in readings.items()
-            }
+        for measure, function in of.point_only.items():
+            self.values[measure] = {key: function(reading, n_bins) for key, reading in readings.items()}
         self.resampled: dict[str, dict[Key, Floats]] = {}
         self.swapped: dict[str, dict[Pair, Floats]] = {}
 
     def resample(self, pairs: Mapping[str, Iterable[Pair]]) -> None:
         """Draw all resamples; ``pairs`` are the rows whose items are exchanged, by measure."""
         room = np.full(self.n_resamples, np.nan)
-        self.resampled = {m: {key: room.copy() for key in self.readings} for m in RESAMPLED}
-        self.swapped = {m: {pair: room.copy() for pair in pairs.get(m, ())} for m in RESAMPLED}
+        self.resampled = {m: {key: room.copy() for key in self.readings} for m in self.of.resampled}
+        self.swapped = {m: {pair: room.copy() for pair in pairs.get(m, ())} for m in self.of.resampled}
         drawing, exchanging = np.random.default_rng(self.seed), np.random.default_rng([self.seed, 1])
         size = max(1, _BLOCK // self.n)
         for start in range(0, self.n_resamples, size):
             rows = slice(start, min(start + size, self.n_resamples))
             counts = draw_counts(self.n, rows.stop - rows.start, drawing)
             swaps = draw_swaps(self.n, rows.stop - rows.start, exchanging)
-            for measure in RESAMPLED:
+            for measure in self.of.resampled:
                 self._block(measure, rows, counts, swaps)
 
     def spread(self, measure: str, keys: tuple[Key, ...]) -> Spread:
         """Mean, interval and deviation over the seeds of one row."""
         values = tuple(self.values[measure][key] for key in keys)
-        if measure in POINT_ONLY:
+        if measure in self.of.point_only:
             mean = float(np.mean(values))
             return Spread(values, Estimate(mean, float("nan"), float("nan"), self.n), seed_spread(values))
         left_out = None
-        if MEASURES[measure].interval == "bca" and self.n > 1:
+        if measure in self.of.bca and self.n > 1:
             left_out = [self.sums[measure][key].left_out() for key in keys]
         drawn = [self.resampled[measure][key] for key in keys]
         found = seed_interval(values, drawn, left_out, seed=self.seed)
-        low, high = np.clip([found.low, found.high], *_LIMITS[measure])
+        low, high = np.clip([found.low, found.high], *self.of.limits[measure])
         return Spread(values, Estimate(found.estimate, float(low), float(high), self.n), seed_spread(values))
 
     def difference(self, measure: str, pair: Pair) -> Difference:

@@ -153,7 +153,9 @@ def tables_text(summary: SuiteSummary, *, width: int = 100) -> str:
 
 
 def tables_latex(summary: SuiteSummary) -> str:
-    """One booktabs tabular for each setting and measure, short and full, models side by side."""
+    """One booktabs tabular for each setting and measure, short and full, models side by side; then the differences, with
+    their p-values, to the base and to the lowest row.
+    """
     parts = [f"% {summary.title}", r"% \usepackage{booktabs}", ""]
     for part in summary.settings:
         for measure in HEADLINE:
@@ -163,6 +165,9 @@ def tables_latex(summary: SuiteSummary) -> str:
                 for model in part.models
             ]
             parts += [to_latex(table).replace("±", r"$\pm$") for table in tables]
+        for measure in HEADLINE:
+            for other in (BASE, LOWEST):
+                parts.append(to_latex(versus_table(part, measure, short_columns(part), other)))
     parts += [f"% {note}" for note in suite_notes(summary)]
     return "\n".join(parts) + "\n"
 
