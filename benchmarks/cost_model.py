@@ -136,8 +136,9 @@ class Run:
         return (units * layers + forwards * head) / known.flops
 
     def reduced(self) -> int:
-        """Bytes of the gradients that one step adds up over the GPUs, float32: theta's and alpha's of g and of f, alpha's at
-        the surrogate.
+        """Bytes of the gradients that one step adds up over the GPUs, in float32.
+
+        Those of g and of f by theta and alpha, and that of g at the surrogate by alpha.
         """
         theta, alpha = self.shape.adapter(self.rank), self.alpha
         _, with_gradient = self.passes(1.0)
@@ -168,7 +169,7 @@ class Run:
             "base": BYTES["bf16"] * shape.ends
             + (layers / self.gpus + 2 * layers / shape.layers if self.sharded else layers),
             "adapter and Adam": 12.0 * theta,
-            # sft: the gradient and what is sent; else those of g and f, the direction, and the copy of theta or what is sent
+            # sft: the gradient, and what is sent; else those of g and f, the direction, and what is sent
             "gradients": (8.0 if self.method == "sft" else 16.0) * (theta + self.alpha),
             "activations": kept + 2 * shape.hidden * tokens * shape.layers
             if self.checkpointing
@@ -177,7 +178,7 @@ class Run:
         }
 
 
-# ---- measuring -----------------------------------------------------------------------------------------------------------
+# ---- measuring -------------------------------------------------------------------------------------------------------
 
 
 def small(shape: Shape, rank: int, device: str) -> Any:
@@ -267,7 +268,7 @@ def measure(options: argparse.Namespace) -> tuple[Coefficients, dict[str, Any]]:
     fitted = np.linalg.solve(design, np.array(kept[:4]))
     held_out = float(np.dot([*sizes[4], 1.0], fitted))
     known = 1024 if device == "cuda" else 256
-    shape = Shape(4096, 14336, 2, 1024, 64) if device == "cuda" else Shape(512, 1536, 4, 192, 64)
+    shape = Shape(4096, 14336, 2, 1024, 64) if device == "cuda" else Shape(512, 1536, 4, 256, 64)
     model, tokens = small(shape, options.rank, device), known * (8 if device == "cuda" else 1)
     run = trunk_pass(model, tokens, known)
     theta = [p for p in model.parameters() if p.requires_grad]
@@ -280,7 +281,12 @@ def measure(options: argparse.Namespace) -> tuple[Coefficients, dict[str, Any]]:
         torch.autograd.grad(run().float().square().mean(), theta)
 
     forward_time, both_time = (seconds(one, device, options.rounds) for one in (forward, both))
-    half = seconds(lambda run=trunk_pass(model, tokens // 2, known // 2): run().detach(), device, options.rounds)
+    shorter = trunk_pass(model, tokens // 2, known // 2)
+
+    def half() -> None:
+        with torch.no_grad():
+            shorter()
+
     name = torch.cuda.get_device_name() if device == "cuda" else f"{device}, {torch.get_num_threads()} threads"
     found = Coefficients(
         flops=shape.forward(tokens, known, options.rank) / forward_time,
@@ -291,21 +297,26 @@ def measure(options: argparse.Namespace) -> tuple[Coefficients, dict[str, Any]]:
     checks = {
         "kept bytes of a shape that was not fitted": (held_out, kept[4]),
         "constant bytes a token and layer, left out": float(fitted[3]),
-        "seconds of half the tokens": (forward_time / 2, half),
+        "seconds of half the tokens": (
+            shape.forward(tokens // 2, known // 2, options.rank)
+            / shape.forward(tokens, known, options.rank)
+            * forward_time,
+            seconds(half, device, options.rounds),
+        ),
     }
     return found, checks
 
 
-# ---- the table -----------------------------------------------------------------------------------------------------------
+# ---- the table -------------------------------------------------------------------------------------------------------
 
 
 def table(options: argparse.Namespace, known: Coefficients) -> str:
     """One line for each number of GPUs."""
     lines = []
     for name in options.model:
-        lines.append(f"{name}: base {options.base}{', FSDP2' if options.sharded else ''}, LoRA rank {options.rank}, batch "
-                     f"{options.batch} x {options.length} tokens ({options.answers} read), checkpointing "
-                     f"{'on' if options.checkpointing else 'off'}")  # fmt: skip
+        how = f"base {options.base}{', FSDP2' if options.sharded else ''}, LoRA rank {options.rank}"
+        batch = f"batch {options.batch} x {options.length} tokens ({options.answers} read)"
+        lines.append(f"{name}: {how}, {batch}, checkpointing {'on' if options.checkpointing else 'off'}")
         heads = [f"{method} s/step" for method in options.method]
         lines.append("  ".join(["GPUs", "examples each", *heads, "sent MB/step", "GiB a GPU"]))
         for gpus in GPUS:
@@ -359,9 +370,9 @@ def main() -> None:
     options = parse()
     if options.measure:
         known, checks = measure(options)
-        print(f"measured on {known.device}: {known.flops / 1e12:.4f} TFLOP/s forward, a backward pass is "
-              f"{known.backward:.2f} forward passes, kept bytes a token and layer = "
-              + " + ".join(f"{c:.2f} {n}" for c, n in zip(known.kept, ("hidden", "intermediate", "kv"), strict=True)))  # fmt: skip
+        kept = " + ".join(f"{c:.2f} {n}" for c, n in zip(known.kept, ("hidden", "intermediate", "kv"), strict=True))
+        print(f"measured on {known.device}: {known.flops / 1e12:.4f} TFLOP/s forward, a backward pass is")
+        print(f"{known.backward:.2f} forward passes, kept bytes a token and layer = {kept}")
         for name, value in checks.items():
             shown = (
                 f"{value[0]:.4g} by the formula, {value[1]:.4g} measured"

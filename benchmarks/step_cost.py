@@ -105,7 +105,7 @@ def calmtune_step(
     arguments = CalmConfig(
         tempfile.mkdtemp(), method=method, level="vocabulary", adjustment=options.adjustment, inner_steps=inner_steps,
         per_device_train_batch_size=options.batch, upper_batch_size=max(1, int(options.batch * upper_share)),
-        gradient_checkpointing=options.checkpointing, use_cpu=True, logging_steps=10**9, save_strategy="no",
+        use_cpu=True, logging_steps=10**9, save_strategy="no",
         disable_tqdm=True,
     )  # fmt: skip
     trainer = CalmTrainer(

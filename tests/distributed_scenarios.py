@@ -91,6 +91,9 @@ def train(folder: str, effective: int = 4, **changes: Any) -> dict[str, Any]:
         "wrapped": count.is_wrapped,
         "bad_steps": made._bad_steps,
         "held": held(made),
+        "upper": [i for batch in made.method_step.upper_batches(1) for i in batch["ids"]]
+        if made.upper_examples
+        else [],
     }
 
 
@@ -247,3 +250,22 @@ def all_weights(folder: str) -> dict[str, Any]:
         processing_class=tokenizer,
     )
     return {}
+
+
+def traffic(folder: str) -> dict[str, Any]:
+    """Bytes in float32 that one step adds up, and what they are of."""
+    from torch import distributed
+
+    made = make(folder, 4, level="vocabulary", max_steps=2)
+    seen: list[int] = []
+    plain = distributed.all_reduce
+
+    def counted(tensor: Any, *arguments: Any, **options: Any) -> Any:
+        if tensor.dtype == torch.float32:
+            seen.append(4 * tensor.numel())
+        return plain(tensor, *arguments, **options)
+
+    distributed.all_reduce = counted
+    made.train()
+    alpha, theta = (sum(p.numel() for p in part) for part in (made.adjustment.parameters(), made._theta()))
+    return {"sent": sum(seen), "steps": 2, "alpha": alpha, "theta": theta}

@@ -144,9 +144,9 @@ def test_the_base_is_scored_once_for_all_methods(folder, tmp_path, monkeypatch):
     scored = []
     real = options._score
 
-    def count(model, items, *more):
+    def count(reader, how, items, *more):
         scored.extend(items)
-        return real(model, items, *more)
+        return real(reader, how, items, *more)
 
     monkeypatch.setattr(options, "_score", count)
     assert compare(folder / "suite.yaml", "--output_dir", str(tmp_path)) == 0

@@ -60,6 +60,20 @@ def test_how_many_items_fall_on_one_half_is_binomial(parts):
     assert from_first.var() == pytest.approx(n / 4, rel=0.05)
 
 
+def test_no_two_parts_share_random_numbers(parts, monkeypatch):
+    states, generator = [], many_items._generator
+
+    def watched(*seeds):
+        states.append(str(generator(*seeds).bit_generator.state))
+        return generator(*seeds)
+
+    monkeypatch.setattr(many_items, "_generator", watched)
+    a, b, correct = outcome(np.random.default_rng(0), 600)
+    compare_many(ConfidenceError(a, correct), ConfidenceError(b, correct), n_resamples=10)
+    # one for the parts' totals, and for each part one for its draws and one for its exchanges
+    assert len(states) == len(set(states)) == 1 + 2 * (1 if many_items.PART_VALUES > 150 else 8)
+
+
 def test_two_items_crowd_each_other_out_as_in_a_multinomial(parts):
     n, n_resamples = 4, 40000  # so few that the covariance -1/n shows
     confidence, correct = np.array([0.75, 0.35, 0.0, 0.0]), np.zeros(n)

@@ -50,6 +50,7 @@ def test_two_processes_take_the_steps_that_one_takes(runs, name):
     assert first["checksum"] == second["checksum"]  # bit by bit: one lambda, one direction
     assert first["wrapped"]
     assert first["reductions"] == 0  # DDP is there and has nothing to do
+    assert sorted(first["upper"] + second["upper"]) == sorted(one["upper"])  # no item of B_V twice or missing
     for ours, theirs in zip(first["parameters"], one["parameters"], strict=True):
         # Adam moves each by up to 1e-3 a step, whatever the gradient's size
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

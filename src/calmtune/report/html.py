@@ -55,9 +55,9 @@ def render_html(summary: Summary) -> str:
             key_figures=_key_figures(summary),
             first=summary.first,
             chosen=summary.choice.row,
-            overview=_with_starts(overview_table(summary)),
-            differences=_with_starts(difference_table(summary, summary.columns)),
-            details=[_with_starts(transposed(detail_table(summary, column))) for column in summary.columns],
+            overview=with_starts(overview_table(summary)),
+            differences=with_starts(difference_table(summary, summary.columns)),
+            details=[with_starts(transposed(detail_table(summary, column))) for column in summary.columns],
             notes=notes(summary),
             worst=_worst(summary),
             settings=list(flatten(summary.comparison.settings)),
@@ -97,7 +97,7 @@ def transposed(table: Table) -> Table:
     return Table(table.caption, (), ("measure", *(label for label, _ in table.rows)), rows, table.notes)
 
 
-def _with_starts(table: Table) -> dict[str, Any]:
+def with_starts(table: Table) -> dict[str, Any]:
     """The table for the template, with the places at which a group of columns starts."""
     starts, place = set(), 0
     for _, span in table.groups:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from calmtune.report.curves import curve_panels, plot_panel
 from calmtune.report.figures import report_style, to_svg
-from calmtune.report.html import flatten
+from calmtune.report.html import flatten, with_starts
 from calmtune.report.numbers import interval, number, p_text, with_interval
 from calmtune.report.openqa_pictures import plot_open_column
 from calmtune.report.openqa_records import Cluster, OpenSummary, WorstQuestion
@@ -26,7 +26,6 @@ from calmtune.report.openqa_tables import (
 from calmtune.report.openqa_words import open_glossary, open_headline, open_notes
 from calmtune.report.reliability import describe, plot_reliability
 from calmtune.report.summary import Column
-from calmtune.report.tables import Table
 
 MOST_CLUSTERS = 5
 
@@ -66,12 +65,12 @@ def render_open_html(summary: OpenSummary) -> str:
             key_figures=_key_figures(summary),
             first=summary.first,
             chosen=summary.chosen,
-            overview=_with_starts(open_table(summary)),
-            differences=_with_starts(open_difference_table(summary)) if len(summary.rows) > 1 else None,
-            sampler=None if sampler is None else _with_starts(sampler),
-            details=[_with_starts(open_detail_table(summary, column)) for column in summary.columns],
-            rules=[_with_starts(open_rules_table(summary, column)) for column in summary.columns],
-            by_n=[_with_starts(open_curve_table(summary, column)) for column in summary.columns],
+            overview=with_starts(open_table(summary)),
+            differences=with_starts(open_difference_table(summary)) if len(summary.rows) > 1 else None,
+            sampler=None if sampler is None else with_starts(sampler),
+            details=[with_starts(open_detail_table(summary, column)) for column in summary.columns],
+            rules=[with_starts(open_rules_table(summary, column)) for column in summary.columns],
+            by_n=[with_starts(open_curve_table(summary, column)) for column in summary.columns],
             notes=open_notes(summary),
             worst=_worst(summary),
             settings=list(flatten(summary.comparison.settings)),
@@ -87,15 +86,6 @@ def write_open_html(summary: OpenSummary, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render_open_html(summary), encoding="utf-8")
     return path
-
-
-def _with_starts(table: Table) -> dict[str, Any]:
-    """The table for the template, with the places at which a group of columns starts."""
-    starts, place = set(), 0
-    for _, span in table.groups:
-        place += span
-        starts.add(place)
-    return vars(table) | {"starts": starts}
 
 
 def _byline(summary: OpenSummary) -> str:

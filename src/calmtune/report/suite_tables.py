@@ -153,8 +153,8 @@ def tables_text(summary: SuiteSummary, *, width: int = 100) -> str:
 
 
 def tables_latex(summary: SuiteSummary) -> str:
-    """One booktabs tabular for each setting and measure, short and full, models side by side; then the differences, with
-    their p-values, to the base and to the lowest row.
+    """One booktabs tabular for each setting and measure, short and full, models side by side; then the differences to
+    the base and to the lowest row, with their p-values.
     """
     parts = [f"% {summary.title}", r"% \usepackage{booktabs}", ""]
     for part in summary.settings:
