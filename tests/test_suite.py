@@ -10,9 +10,11 @@ from calmtune.config import ConfigError
 from calmtune.suite import Filters, read_suite
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-# configs/models has recipes of single models
+# configs/models has recipes of single models, configs/accelerate settings of the launcher
 SHIPPED = sorted(
-    path for path in CONFIGS.glob("*/*.yaml") if path.name != "common.yaml" and path.parent.name != "models"
+    path
+    for path in CONFIGS.glob("*/*.yaml")
+    if path.name != "common.yaml" and path.parent.name not in ("models", "accelerate")
 )
 
 SUITE = """
